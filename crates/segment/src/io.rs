@@ -221,6 +221,15 @@ impl Op {
     }
 }
 
+/// What a sync covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncKind {
+    /// The bytes and what is needed to read them back, the length included (`fdatasync`).
+    Data,
+    /// The same and all other metadata (`fsync`).
+    All,
+}
+
 /// A completed operation.
 #[derive(Debug)]
 pub struct Done {
