@@ -1,0 +1,629 @@
+//! [`ProducerStateManager`]: the one gate, and what can be asked about its state.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use weir_format::{Offset, ProducerEpoch, ProducerId, RecordBatch, TimestampMs};
+
+use crate::append_info::{AppendOrigin, DataChange, MarkerChange, ProducerAppendInfo, TransactionVersion};
+use crate::barrier::BarrierApplied;
+use crate::entry::{BatchMetadata, ProducerStateEntry};
+use crate::error::{ProducerStateError, SnapshotError};
+use crate::producers::Producers;
+use crate::snapshot;
+
+/// How long producers are remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PsmConfig {
+    /// An entry idle for this long may be forgotten. Kafka: `producer.id.expiration.ms`, one day.
+    pub producer_id_expiration: Duration,
+}
+
+impl Default for PsmConfig {
+    fn default() -> Self {
+        Self { producer_id_expiration: Duration::from_secs(24 * 60 * 60) }
+    }
+}
+
+/// A transaction that was ended by a marker or at a barrier: one entry of the transaction index
+/// if it was aborted.
+///
+/// Kafka: `CompletedTxn`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletedTransaction {
+    /// Whose it was.
+    pub producer_id: ProducerId,
+    /// Its first record.
+    pub first_offset: Offset,
+    /// Its marker, or the barrier that ended it.
+    pub last_offset: Offset,
+    /// Whether its records are void.
+    pub aborted: bool,
+    /// The last stable offset once this is replicated: the start of the earliest transaction that
+    /// is still open, else the offset behind `last_offset`.
+    pub last_stable_offset: Offset,
+}
+
+/// A transaction without an end, and what an ABORT for it has to carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenTransaction {
+    /// Whose it is.
+    pub producer_id: ProducerId,
+    /// Its first record.
+    pub first_offset: Offset,
+    /// The producer's epoch; `None` if its batches carried none.
+    pub producer_epoch: Option<ProducerEpoch>,
+    /// The coordinator epoch of the producer's last marker, if it ever had one.
+    pub coordinator_epoch: Option<i32>,
+    /// When the producer was last seen, by its own clock.
+    pub last_timestamp: TimestampMs,
+}
+
+/// A batch that is in the log already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DuplicateBatch {
+    /// Where the first copy starts.
+    pub base_offset: Offset,
+    /// Where the first copy ends.
+    pub last_offset: Offset,
+    /// Its largest timestamp.
+    pub timestamp: TimestampMs,
+}
+
+/// The answer of [`ProducerStateManager::check`].
+#[derive(Debug)]
+#[must_use = "a checked batch is appended and committed, or answered as a duplicate"]
+pub enum Checked {
+    /// The batch may be appended, and then this committed.
+    Append(Transition),
+    /// The batch is in the log; it is answered with these offsets and not appended.
+    Duplicate(DuplicateBatch),
+}
+
+/// What one batch changes, checked and not yet done.
+///
+/// It can only be made by [`ProducerStateManager::check`] and is used up by
+/// [`ProducerStateManager::commit`]. Dropping it leaves no trace.
+#[derive(Debug)]
+#[must_use = "once the batch's bytes are in the log, its transition is committed"]
+pub struct Transition {
+    /// INVARIANT: the manager's revision when this was checked.
+    revision: u64,
+    base_offset: Offset,
+    next_offset: Offset,
+    change: Change,
+    tolerated: Vec<ProducerStateError>,
+}
+
+#[derive(Debug)]
+enum Change {
+    /// No producer, or a control batch that says nothing about one.
+    Nothing,
+    Data(DataChange),
+    Marker(MarkerChange),
+    Barrier,
+}
+
+impl Transition {
+    /// Where the batch starts.
+    pub fn base_offset(&self) -> Offset {
+        self.base_offset
+    }
+
+    /// Where the next batch may start.
+    pub fn next_offset(&self) -> Offset {
+        self.next_offset
+    }
+
+    /// The producer whose transaction this batch would open.
+    ///
+    /// For a client's batch the caller asks the transaction coordinator whether it has that
+    /// transaction open on this partition, and drops the transition if not: nobody would ever
+    /// end what it opens. Such a client is told INVALID_PRODUCER_EPOCH, which it recovers from.
+    pub fn starts_transaction(&self) -> Option<ProducerId> {
+        match &self.change {
+            Change::Data(data) if data.starts_transaction => Some(data.producer_id),
+            _ => None,
+        }
+    }
+
+    /// Whether the batch is the barrier.
+    pub fn is_barrier(&self) -> bool {
+        matches!(self.change, Change::Barrier)
+    }
+}
+
+/// What a commit did, for the transaction index, the report and the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a completed transaction belongs into the transaction index"]
+pub struct Applied {
+    /// The transaction that a marker ended.
+    pub completed: Option<CompletedTransaction>,
+    /// The batch was the barrier.
+    pub barrier: Option<BarrierApplied>,
+    /// What would have been refused from a client or a coordinator, and was taken because the
+    /// bytes were validated elsewhere. Kafka warns of these.
+    pub tolerated: Vec<ProducerStateError>,
+}
+
+/// The producers of one partition.
+///
+/// Kafka: `ProducerStateManager`.
+#[derive(Clone, Debug)]
+pub struct ProducerStateManager {
+    config: PsmConfig,
+    pub(crate) producers: Producers,
+    /// By first offset.
+    /// INVARIANT: exactly the entries with a `transaction_first_offset`.
+    pub(crate) open_transactions: BTreeMap<Offset, ProducerId>,
+    pub(crate) unreplicated: Unreplicated,
+    map_end_offset: Offset,
+    /// Counts mutations, so that a transition is committed to the state it was checked against.
+    revision: u64,
+}
+
+impl ProducerStateManager {
+    /// Nothing is known, from offset 0.
+    pub fn new(config: PsmConfig) -> Self {
+        Self {
+            config,
+            producers: Producers::default(),
+            open_transactions: BTreeMap::new(),
+            unreplicated: Unreplicated::default(),
+            map_end_offset: Offset::ZERO,
+            revision: 0,
+        }
+    }
+
+    /// Says what `batch` would change if it stood at `base_offset`, or why it may not.
+    ///
+    /// The base offset in the batch's own bytes is not looked at: a client's or coordinator's
+    /// batch has none assigned yet. How much is validated depends on `origin`; markers of a
+    /// coordinator are checked as those of transaction version 0 (see
+    /// [`check_marker`](Self::check_marker) for others).
+    ///
+    /// Cost: one lookup, no copy; walks no records but the first of a control batch.
+    /// # Errors
+    /// Every [`ProducerStateError`]; the state is as before, and the batch must not be appended.
+    /// With [`AppendOrigin::Replication`] only a compressed control batch and offsets that do not
+    /// follow the log are errors.
+    /// Source: Kafka's `UnifiedLog.analyzeAndValidateProducerState`, `ProducerAppendInfo`.
+    pub fn check(
+        &self,
+        batch: &RecordBatch<'_>,
+        base_offset: Offset,
+        origin: AppendOrigin,
+    ) -> Result<Checked, ProducerStateError> {
+        self.check_batch(batch, base_offset, origin, TransactionVersion::Legacy)
+    }
+
+    /// As [`check`](Self::check) with [`AppendOrigin::Coordinator`], for a marker that was
+    /// numbered by the rules of `version`.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    /// Source: KIP-890; Kafka's `ProducerAppendInfo.checkProducerEpoch`.
+    pub fn check_marker(
+        &self,
+        batch: &RecordBatch<'_>,
+        base_offset: Offset,
+        version: TransactionVersion,
+    ) -> Result<Checked, ProducerStateError> {
+        self.check_batch(batch, base_offset, AppendOrigin::Coordinator, version)
+    }
+
+    fn check_batch(
+        &self,
+        batch: &RecordBatch<'_>,
+        base_offset: Offset,
+        origin: AppendOrigin,
+        version: TransactionVersion,
+    ) -> Result<Checked, ProducerStateError> {
+        if base_offset < self.map_end_offset {
+            return Err(ProducerStateError::OffsetBelowEnd {
+                base_offset,
+                map_end_offset: self.map_end_offset,
+            });
+        }
+        let (last_offset, next_offset) = ends(base_offset, batch.last_offset_delta())?;
+        let mut tolerated = Vec::new();
+        let change = if batch.is_control() {
+            self.check_control(batch, base_offset, origin, version, &mut tolerated)?
+        } else {
+            let metadata = BatchMetadata {
+                last_offset,
+                timestamp: batch.max_timestamp(),
+                last_sequence: batch.last_sequence(),
+                offset_delta: batch.last_offset_delta(),
+            };
+            match producer_id(batch, base_offset, origin, &mut tolerated)? {
+                None => Change::Nothing,
+                Some(producer_id) => {
+                    let entry = self.producers.get(producer_id);
+                    if origin == AppendOrigin::Client
+                        && let Some(original) = entry.and_then(|entry| {
+                            entry.find_duplicate(
+                                batch.producer_epoch(),
+                                batch.base_sequence()?,
+                                batch.last_sequence()?,
+                            )
+                        })
+                    {
+                        return Ok(Checked::Duplicate(DuplicateBatch {
+                            base_offset: original.first_offset(),
+                            last_offset: original.last_offset(),
+                            timestamp: original.timestamp(),
+                        }));
+                    }
+                    let info = ProducerAppendInfo { producer_id, entry, origin, offset: base_offset };
+                    Change::Data(info.data_batch(
+                        batch.producer_epoch(),
+                        batch.base_sequence(),
+                        metadata,
+                        batch.is_transactional(),
+                        &mut tolerated,
+                    )?)
+                }
+            }
+        };
+        Ok(Checked::Append(Transition {
+            revision: self.revision,
+            base_offset,
+            next_offset,
+            change,
+            tolerated,
+        }))
+    }
+
+    fn check_control(
+        &self,
+        batch: &RecordBatch<'_>,
+        offset: Offset,
+        origin: AppendOrigin,
+        version: TransactionVersion,
+        tolerated: &mut Vec<ProducerStateError>,
+    ) -> Result<Change, ProducerStateError> {
+        if origin == AppendOrigin::Client {
+            return Err(ProducerStateError::ControlBatchFromClient { offset });
+        }
+        if batch.is_compressed_control() {
+            return Err(ProducerStateError::CompressedControlBatch { offset });
+        }
+        if batch.is_barrier() {
+            return Ok(Change::Barrier);
+        }
+        let Some(producer_id) = producer_id(batch, offset, origin, tolerated)? else {
+            return Ok(Change::Nothing);
+        };
+        // Kafka: an empty control batch is what the cleaner left of a transaction whose records
+        // are all gone.
+        if batch.record_count() == 0 {
+            return Ok(Change::Nothing);
+        }
+        let Some(Ok(marker)) = batch.end_transaction_marker() else {
+            // Kafka: throws here in replication and recovery too, and cannot load such a log.
+            let error = ProducerStateError::NotAMarker { producer_id, offset };
+            if origin != AppendOrigin::Replication {
+                return Err(error);
+            }
+            tolerated.push(error);
+            return Ok(Change::Nothing);
+        };
+        let info = ProducerAppendInfo { producer_id, entry: self.producers.get(producer_id), origin, offset };
+        let marker = MarkerChange {
+            producer_id,
+            epoch: batch.producer_epoch(),
+            coordinator_epoch: marker.coordinator_epoch,
+            timestamp: marker.timestamp,
+            aborted: !marker.commit,
+        };
+        info.end_transaction_marker(marker, version, tolerated).map(Change::Marker)
+    }
+
+    /// Does what a checked batch changes; the state is then that of a log that ends behind it.
+    ///
+    /// The batch's write has been submitted: nothing that depends on it may be acknowledged,
+    /// published or snapshotted before its bytes are in the log, and if they do not get there the
+    /// state has to be built again from the log.
+    ///
+    /// Cost: one lookup and one insertion; a barrier frees every entry.
+    /// # Panics
+    /// If the state changed after the check, or the transition is another manager's: batches are
+    /// checked and committed one at a time, never gathered, since gathering is how entries from
+    /// before a barrier come back.
+    pub fn commit(&mut self, transition: Transition) -> Applied {
+        assert_eq!(
+            transition.revision, self.revision,
+            "a transition is committed to the state it was checked against"
+        );
+        let mut applied = Applied { tolerated: transition.tolerated, ..Applied::default() };
+        let offset = transition.base_offset;
+        match transition.change {
+            Change::Nothing => {}
+            Change::Data(data) => self.apply_data(&data, offset),
+            Change::Marker(marker) => applied.completed = self.apply_marker(&marker, offset),
+            Change::Barrier => {
+                applied.barrier = Some(self.apply_barrier(offset, after(offset)));
+            }
+        }
+        self.map_end_offset = transition.next_offset;
+        self.changed();
+        applied
+    }
+
+    /// Kafka: `ProducerStateManager.update`.
+    fn apply_data(&mut self, data: &DataChange, base_offset: Offset) {
+        let entry = self.producers.entry(data.producer_id);
+        entry.update_epoch(data.epoch);
+        entry.add_batch(data.batch);
+        entry.last_timestamp = data.batch.timestamp;
+        if data.starts_transaction {
+            entry.transaction_first_offset = Some(base_offset);
+            self.open_transactions.insert(base_offset, data.producer_id);
+        }
+    }
+
+    /// Kafka: `ProducerAppendInfo.appendEndTxnMarker`, `ProducerStateManager.completeTxn`.
+    fn apply_marker(&mut self, marker: &MarkerChange, offset: Offset) -> Option<CompletedTransaction> {
+        let entry = self.producers.entry(marker.producer_id);
+        entry.update_epoch(marker.epoch);
+        entry.coordinator_epoch = marker.coordinator_epoch;
+        entry.last_timestamp = marker.timestamp;
+        let first_offset = entry.transaction_first_offset.take()?;
+        let producer_id = self.open_transactions.remove(&first_offset);
+        assert_eq!(
+            producer_id,
+            Some(marker.producer_id),
+            "an entry's open transaction is in the list of open transactions"
+        );
+        self.unreplicated.complete(first_offset, offset);
+        Some(CompletedTransaction {
+            producer_id: marker.producer_id,
+            first_offset,
+            last_offset: offset,
+            aborted: marker.aborted,
+            last_stable_offset: self.first_undecided_offset().unwrap_or_else(|| after(offset)),
+        })
+    }
+
+    /// Start of the earliest transaction that is open, or whose end is at or above the high
+    /// watermark.
+    pub fn first_unstable_offset(&self) -> Option<Offset> {
+        [self.first_undecided_offset(), self.unreplicated.first_offset()].into_iter().flatten().min()
+    }
+
+    /// Start of the earliest open transaction.
+    fn first_undecided_offset(&self) -> Option<Offset> {
+        self.open_transactions.keys().next().copied()
+    }
+
+    /// The offset below which everything is decided and replicated. It may lie below the log
+    /// start, when that was moved into a transaction.
+    pub fn last_stable_offset(&self, high_watermark: Offset) -> Offset {
+        self.first_unstable_offset().map_or(high_watermark, |unstable| unstable.min(high_watermark))
+    }
+
+    /// Lets go of the transactions whose end is replicated, so that the last stable offset moves.
+    ///
+    /// Replay calls this as it goes, with the offset it has reached: completed transactions are
+    /// kept in memory until then.
+    pub fn on_high_watermark(&mut self, high_watermark: Offset) {
+        self.unreplicated.remove_below(high_watermark);
+    }
+
+    /// As [`on_high_watermark`](Self::on_high_watermark); the state's end is not below the log
+    /// start afterwards. Entries stay, as their producers may go on.
+    ///
+    /// Kafka: `ProducerStateManager.onLogStartOffsetIncremented`.
+    pub fn on_log_start_offset(&mut self, log_start_offset: Offset) {
+        self.unreplicated.remove_below(log_start_offset);
+        if self.map_end_offset < log_start_offset {
+            self.update_map_end_offset(log_start_offset);
+        }
+    }
+
+    /// Every open transaction, ascending by first offset, which is the order in which a stop
+    /// aborts them.
+    pub fn open_transactions(&self) -> impl Iterator<Item = OpenTransaction> {
+        self.open_transactions.values().filter_map(|producer_id| self.open_transaction(*producer_id))
+    }
+
+    /// The open transaction of one producer.
+    pub fn open_transaction(&self, producer_id: ProducerId) -> Option<OpenTransaction> {
+        let entry = self.producers.get(producer_id)?;
+        Some(OpenTransaction {
+            producer_id,
+            first_offset: entry.transaction_first_offset()?,
+            producer_epoch: entry.producer_epoch(),
+            coordinator_epoch: entry.coordinator_epoch(),
+            last_timestamp: entry.last_timestamp(),
+        })
+    }
+
+    /// Every entry, ascending by producer id.
+    pub fn entries(&self) -> impl Iterator<Item = (ProducerId, &ProducerStateEntry)> {
+        self.producers.iter()
+    }
+
+    /// What is known about one producer.
+    pub fn entry(&self, producer_id: ProducerId) -> Option<&ProducerStateEntry> {
+        self.producers.get(producer_id)
+    }
+
+    /// How many producers are known.
+    pub fn producer_count(&self) -> usize {
+        self.producers.len()
+    }
+
+    /// The state covers the log below this offset. A snapshot is named by it.
+    pub fn map_end_offset(&self) -> Offset {
+        self.map_end_offset
+    }
+
+    /// Moves the end of what the state covers, over offsets that hold no batch.
+    ///
+    /// # Panics
+    /// If it would move back: what was known at a lower offset is only in a snapshot or the log.
+    pub fn update_map_end_offset(&mut self, offset: Offset) {
+        assert!(
+            offset >= self.map_end_offset,
+            "the producer state's end moves forward only: {} to {offset}",
+            self.map_end_offset
+        );
+        self.map_end_offset = offset;
+        self.changed();
+    }
+
+    /// Forgets the producers that were idle for the configured time, by the wall clock; never one
+    /// with an open transaction. Returns how many.
+    ///
+    /// Kafka: `ProducerStateManager.removeExpiredProducers`.
+    pub fn expire(&mut self, now: TimestampMs) -> usize {
+        let limit_ms = i64::try_from(self.config.producer_id_expiration.as_millis()).unwrap_or(i64::MAX);
+        let expired = self.producers.retain(|_, entry| {
+            entry.transaction_first_offset.is_some()
+                || now.get().saturating_sub(entry.last_timestamp.get()) < limit_ms
+        });
+        if expired > 0 {
+            self.changed();
+        }
+        expired
+    }
+
+    /// Forgets everything; the log is empty and starts at `offset`.
+    ///
+    /// Kafka: `ProducerStateManager.truncateFullyAndStartAt`.
+    pub fn truncate_fully_and_start_at(&mut self, offset: Offset) {
+        self.producers = Producers::default();
+        self.open_transactions = BTreeMap::new();
+        self.unreplicated = Unreplicated::default();
+        self.map_end_offset = offset;
+        self.changed();
+    }
+
+    /// The bytes of a `.snapshot` file for [`map_end_offset`](Self::map_end_offset).
+    ///
+    /// Of each producer only its newest batch fits, and of transactions only the open ones.
+    pub fn snapshot(&self) -> Vec<u8> {
+        snapshot::encode(self.producers.len(), self.entries())
+    }
+
+    /// Replaces the state by that of a snapshot, whose name says that it covers the log below
+    /// `map_end_offset`. No producer is expired: [`expire`](Self::expire) does that.
+    ///
+    /// # Errors
+    /// Every [`SnapshotError`]; the state is as before, and an older snapshot or none is the next
+    /// to try.
+    pub fn load_snapshot(&mut self, bytes: &[u8], map_end_offset: Offset) -> Result<(), SnapshotError> {
+        let mut producers = Producers::default();
+        let mut open_transactions = BTreeMap::new();
+        for (index, (producer_id, entry)) in snapshot::decode(bytes)?.into_iter().enumerate() {
+            for (field, offset) in [
+                ("last_offset", entry.last_offset()),
+                ("current_txn_first_offset", entry.transaction_first_offset()),
+            ] {
+                if let Some(offset) = offset
+                    && offset >= map_end_offset
+                {
+                    return Err(SnapshotError::InvalidEntry { index, field, value: offset.get() });
+                }
+            }
+            if producers.get(producer_id).is_some() {
+                return Err(SnapshotError::DuplicateProducer { producer_id });
+            }
+            if let Some(first_offset) = entry.transaction_first_offset()
+                && open_transactions.insert(first_offset, producer_id).is_some()
+            {
+                return Err(SnapshotError::DuplicateTransaction { first_offset });
+            }
+            *producers.entry(producer_id) = entry;
+        }
+        self.producers = producers;
+        self.open_transactions = open_transactions;
+        self.unreplicated = Unreplicated::default();
+        self.map_end_offset = map_end_offset;
+        self.changed();
+        Ok(())
+    }
+
+    /// Whether both know the same, as the barrier's laws mean it: the same producer ids, and of
+    /// each the same epoch, last sequence, last offset, coordinator epoch, last timestamp and
+    /// first offset of its open transaction. The window of older batches may be shorter on one
+    /// side, since a snapshot keeps one batch, but never different. What is unreplicated depends
+    /// on the high watermark and is not compared, nor is where the state ends.
+    pub fn equal_state(&self, other: &Self) -> bool {
+        self.producers.len() == other.producers.len()
+            && self
+                .entries()
+                .zip(other.entries())
+                .all(|((our_id, ours), (their_id, theirs))| our_id == their_id && ours.equal_state(theirs))
+    }
+
+    fn changed(&mut self) {
+        self.revision = self.revision.wrapping_add(1);
+    }
+}
+
+/// Transactions that ended, whose end is not below the high watermark yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unreplicated {
+    first_offsets: BTreeSet<Offset>,
+    /// Last and first offsets, ascending by last offset: transactions end in log order.
+    ends: VecDeque<(Offset, Offset)>,
+}
+
+impl Unreplicated {
+    pub(crate) fn complete(&mut self, first_offset: Offset, last_offset: Offset) {
+        self.first_offsets.insert(first_offset);
+        self.ends.push_back((last_offset, first_offset));
+    }
+
+    fn first_offset(&self) -> Option<Offset> {
+        self.first_offsets.first().copied()
+    }
+
+    fn remove_below(&mut self, offset: Offset) {
+        while let Some((last_offset, first_offset)) = self.ends.front().copied()
+            && last_offset < offset
+        {
+            self.first_offsets.remove(&first_offset);
+            self.ends.pop_front();
+        }
+    }
+}
+
+/// The batch's last offset, and the one behind it.
+fn ends(base_offset: Offset, last_offset_delta: i32) -> Result<(Offset, Offset), ProducerStateError> {
+    let invalid = ProducerStateError::InvalidOffsetDelta { base_offset, last_offset_delta };
+    if last_offset_delta < 0 {
+        return Err(invalid);
+    }
+    let last_offset = base_offset.checked_add(i64::from(last_offset_delta));
+    last_offset.and_then(|last| Some((last, last.next()?))).ok_or(invalid)
+}
+
+/// The offset behind one that a batch was checked at.
+fn after(offset: Offset) -> Offset {
+    offset.next().expect("a checked batch has an offset behind it")
+}
+
+/// The batch's producer; an id below -1 is refused, but for bytes that were validated elsewhere,
+/// where it counts as none.
+///
+/// Kafka: `RecordBatch.hasProducerId` is "above -1".
+fn producer_id(
+    batch: &RecordBatch<'_>,
+    offset: Offset,
+    origin: AppendOrigin,
+    tolerated: &mut Vec<ProducerStateError>,
+) -> Result<Option<ProducerId>, ProducerStateError> {
+    let producer_id = batch.producer_id();
+    if producer_id.is_none() && batch.raw_producer_id() != -1 {
+        let error = ProducerStateError::InvalidProducerId { offset, producer_id: batch.raw_producer_id() };
+        if origin != AppendOrigin::Replication {
+            return Err(error);
+        }
+        tolerated.push(error);
+    }
+    Ok(producer_id)
+}
