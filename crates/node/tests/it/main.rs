@@ -1,0 +1,1 @@
+//! The node, whole: one binary for all its integration tests.
