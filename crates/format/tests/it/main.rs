@@ -1,0 +1,18 @@
+//! Tests of `weir-format` through its public door.
+
+mod golden;
+mod properties;
+mod support;
+mod traps;
+mod worked;
+
+#[test]
+fn every_file_of_this_folder_is_a_module_of_this_binary() {
+    let folder = support::manifest_dir().join("tests/it");
+    let source = std::fs::read_to_string(folder.join("main.rs")).expect("this file");
+    for entry in std::fs::read_dir(folder).expect("this folder") {
+        let name = entry.expect("an entry").file_name().into_string().expect("ASCII names");
+        let module = name.strip_suffix(".rs").expect("only Rust files");
+        assert!(module == "main" || source.contains(&format!("mod {module};")), "{name} is not compiled");
+    }
+}
