@@ -1,0 +1,71 @@
+//! What a partition may be told: limits, timestamps, durability.
+
+use std::path::PathBuf;
+
+use weir_format::{Offset, TimestampMs, TimestampType};
+use weir_psm::PsmConfig;
+use weir_segment::SegmentConfig;
+
+/// How much a partition may have written and not yet synced. Appends wait beyond it.
+///
+/// Recovery relies on it: what lies further behind a hole cannot have been unsynced (law R8).
+pub const MAX_UNSYNCED_BYTES: u64 = weir_recovery::MAX_UNSYNCED_BYTES;
+
+/// Settings of one partition's log.
+#[derive(Debug, Clone)]
+pub struct LogConfig {
+    /// Segments and their indexes.
+    pub segment: SegmentConfig,
+    /// Producer state.
+    pub psm: PsmConfig,
+    /// Largest batch that a client may append, in bytes (`max.message.bytes`). Replication is not limited by it.
+    pub max_message_bytes: usize,
+    /// Who sets timestamps (`message.timestamp.type`). Replication keeps the bytes as they are.
+    pub message_timestamp_type: TimestampType,
+    /// What *durable* means (`weir.flush`).
+    pub durability: Durability,
+    /// Bytes written and not synced beyond which an append is answered with [`AppendError::TooMuchUnsynced`].
+    /// Not above [`MAX_UNSYNCED_BYTES`].
+    ///
+    /// [`AppendError::TooMuchUnsynced`]: crate::AppendError::TooMuchUnsynced
+    pub max_unsynced_bytes: u64,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            segment: SegmentConfig::default(),
+            psm: PsmConfig::default(),
+            // Kafka: 1 MiB plus the header's room, `LogConfig.DEFAULT_MAX_MESSAGE_BYTES`.
+            max_message_bytes: 1_048_588,
+            message_timestamp_type: TimestampType::CreateTime,
+            durability: Durability::Synced,
+            max_unsynced_bytes: MAX_UNSYNCED_BYTES,
+        }
+    }
+}
+
+/// When appended bytes count as durable: the high watermark is their end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// When a sync has covered them (`weir.flush=acks-all`).
+    #[default]
+    Synced,
+    /// When they are written (`weir.flush=interval` and `os`): Kafka's own, weaker promise.
+    Written,
+}
+
+/// What [`UnifiedLog::open`](crate::UnifiedLog::open) is told about the partition's past.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    /// weir's own files of this partition: beside the log directory, never inside it. Made if missing.
+    pub side_dir: PathBuf,
+    /// Whether the clean-shutdown marker was there, *and* has been removed durably before this call.
+    pub clean_shutdown: bool,
+    /// `recovery-point-offset-checkpoint`; zero if unknown.
+    pub recovery_point: Offset,
+    /// The larger of `log-start-offset-checkpoint` and what the metadata store says; zero if unknown.
+    pub log_start_offset: Offset,
+    /// The wall clock.
+    pub now: TimestampMs,
+}

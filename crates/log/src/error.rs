@@ -1,0 +1,218 @@
+//! Why an append or a read was not done.
+
+use weir_format::{BatchError, LeaderEpoch, Offset, RecordError};
+use weir_psm::ProducerStateError;
+use weir_segment::io::IoError;
+
+/// Why [`UnifiedLog::append`](crate::UnifiedLog::append) did not append.
+///
+/// Except for [`AppendError::Log`] nothing of the call was written and no state has changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// The bytes are not whole, valid batches.
+    #[error("batch at byte {position} of the request is not valid")]
+    Batch {
+        /// Where the bad batch starts, in bytes from the start of the request.
+        position: usize,
+        /// What is wrong with it.
+        #[source]
+        source: BatchError,
+    },
+    /// A client or a coordinator must append exactly one batch.
+    #[error("{found} batches in one append, expected 1")]
+    NotOneBatch {
+        /// How many there are.
+        found: usize,
+    },
+    /// The batch breaks a rule of its origin.
+    #[error("batch is not valid: {reason}")]
+    InvalidRecord {
+        /// Which rule.
+        reason: InvalidRecord,
+    },
+    /// The records of an uncompressed batch of a client cannot be walked.
+    #[error("records are not valid")]
+    Records {
+        /// What is wrong with them.
+        #[source]
+        source: RecordError,
+    },
+    /// The batch is larger than `max.message.bytes`.
+    #[error("batch has {size} bytes, the limit is {max}")]
+    RecordTooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// The producer's state forbids it: sequence, epoch or transaction.
+    #[error("producer state refuses the batch")]
+    ProducerState {
+        /// Which rule.
+        #[source]
+        source: ProducerStateError,
+    },
+    /// Replicated bytes begin below the log end, and the log is not empty.
+    #[error("first batch has offsets {first_offset}..={last_offset}, the log ends at {log_end_offset}")]
+    UnexpectedOffset {
+        /// Base offset of the first batch.
+        first_offset: Offset,
+        /// Its last offset.
+        last_offset: Offset,
+        /// Where the log ends.
+        log_end_offset: Offset,
+    },
+    /// Replicated batches overlap or go backwards.
+    #[error("batch at offset {found} follows one that ends at {expected}")]
+    OffsetsNotMonotonic {
+        /// The smallest base offset that could follow.
+        expected: Offset,
+        /// The base offset found.
+        found: Offset,
+    },
+    /// A replicated batch is of a later leader epoch than the fetch was made under.
+    ///
+    /// What lies before `position` may be appended alone.
+    #[error("batch at offset {offset} has leader epoch {epoch}, the fetch was made under {max}")]
+    LeaderEpochTooHigh {
+        /// The batch's epoch.
+        epoch: LeaderEpoch,
+        /// The largest allowed.
+        max: LeaderEpoch,
+        /// Base offset of the batch.
+        offset: Offset,
+        /// Where it starts in the request, in bytes.
+        position: usize,
+    },
+    /// More may not be unsynced: append again after the next sync.
+    #[error("{unsynced} bytes are not yet synced, the limit is {max}")]
+    TooMuchUnsynced {
+        /// What is written and not synced, in bytes.
+        unsynced: u64,
+        /// The limit in bytes.
+        max: u64,
+    },
+    /// An earlier write or sync failed. The partition takes nothing until it is opened again from its bytes.
+    #[error("partition is offline until it is reloaded")]
+    Offline,
+    /// Writing failed. The partition is offline from now on; what is on disk is found when it is opened again.
+    #[error("append failed, partition is offline")]
+    Log {
+        /// What failed.
+        #[source]
+        source: IoError,
+    },
+}
+
+/// The rule that a batch breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidRecord {
+    /// A client may not write control batches.
+    ControlBatchFromClient,
+    /// A control batch must not be compressed.
+    CompressedControlBatch,
+    /// A coordinator writes markers, barriers and its own records, and these are none of them.
+    NotAControlBatch,
+    /// A producer id below −1.
+    NegativeProducerId {
+        /// The id as it stands in the batch.
+        producer_id: i64,
+    },
+    /// A client's batch has no records.
+    NoRecords,
+    /// The header's record count and last offset delta disagree.
+    CountAndDelta {
+        /// The header's count.
+        record_count: i32,
+        /// The header's last offset delta.
+        last_offset_delta: i32,
+    },
+    /// The codec has no number that Kafka gave out.
+    UnknownCodec {
+        /// The number.
+        codec: u8,
+    },
+    /// A replicated batch carries no leader epoch.
+    MissingLeaderEpoch,
+    /// A leader must say under which epoch it appends.
+    NoLeaderEpochGiven,
+    /// The batch leaves no offset behind it.
+    OffsetOverflow,
+}
+
+impl std::fmt::Display for InvalidRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::ControlBatchFromClient => f.write_str("control batch from a client"),
+            Self::CompressedControlBatch => f.write_str("compressed control batch"),
+            Self::NotAControlBatch => f.write_str("not a control batch"),
+            Self::NegativeProducerId { producer_id } => write!(f, "producer id {producer_id}"),
+            Self::NoRecords => f.write_str("no records"),
+            Self::CountAndDelta { record_count, last_offset_delta } => {
+                write!(f, "record count {record_count} with last offset delta {last_offset_delta}")
+            }
+            Self::UnknownCodec { codec } => write!(f, "unknown compression codec {codec}"),
+            Self::MissingLeaderEpoch => f.write_str("replicated batch without a leader epoch"),
+            Self::NoLeaderEpochGiven => f.write_str("no leader epoch to append under"),
+            Self::OffsetOverflow => f.write_str("no offset is left behind the batch"),
+        }
+    }
+}
+
+/// Why a read was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The offset lies outside of the log.
+    #[error("offset {asked} is outside of {log_start_offset}..={end_offset}")]
+    OffsetOutOfRange {
+        /// What was asked for.
+        asked: Offset,
+        /// The first offset that may be read.
+        log_start_offset: Offset,
+        /// The last offset that may be asked for.
+        end_offset: Offset,
+    },
+    /// Reading failed.
+    #[error("read failed")]
+    Log {
+        /// What failed.
+        #[source]
+        source: IoError,
+    },
+}
+
+/// Why the log was not changed as asked: truncation, log start, close.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// The offset lies outside of what the operation allows.
+    #[error("offset {asked} is outside of {first}..={last}")]
+    OffsetOutOfRange {
+        /// What was asked for.
+        asked: Offset,
+        /// The smallest that is allowed.
+        first: Offset,
+        /// The largest that is allowed.
+        last: Offset,
+    },
+    /// An earlier write or sync failed. The partition takes nothing until it is opened again from its bytes.
+    #[error("partition is offline until it is reloaded")]
+    Offline,
+    /// It failed on the way. The partition is offline from now on; what is on disk is found when it is opened again.
+    #[error("change failed, partition is offline")]
+    Log {
+        /// What failed.
+        #[source]
+        source: IoError,
+    },
+    /// Producer state could not be rebuilt from the log.
+    #[error("replay failed, partition is offline")]
+    Replay {
+        /// Why.
+        #[source]
+        source: weir_recovery::LoadError,
+    },
+}

@@ -1,0 +1,114 @@
+//! Why a partition could not be loaded.
+
+use std::path::PathBuf;
+
+use weir_format::{BatchError, Offset};
+use weir_segment::io::IoError;
+
+use crate::tail::{CorruptReason, ValidBehind};
+
+/// Why [`LogLoader::load`](crate::LogLoader::load) did not load. Nothing was cut.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// Bytes that were once synced, or that valid batches follow, are not a valid batch.
+    ///
+    /// The partition stays offline; `weir recover DIR --accept-cut OFFSET` cuts it, or a mirrored partition is fetched
+    /// again.
+    #[error("{0}")]
+    Corrupt(Box<Corruption>),
+    /// Messages of the formats before magic 2, which this build does not read. The log is intact.
+    #[error("{}: magic {magic} at byte {position} is not supported", file.display())]
+    UnsupportedMagic {
+        /// The file.
+        file: PathBuf,
+        /// Where the message starts, in bytes.
+        position: u64,
+        /// 0 or 1.
+        magic: i8,
+    },
+    /// The path is not a directory.
+    #[error("{} is not a directory", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The disk failed.
+    #[error(transparent)]
+    Io(#[from] IoError),
+}
+
+/// Where a log is corrupt, and what lies behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Corruption {
+    /// The file.
+    pub file: PathBuf,
+    /// The first byte that is not part of a valid batch.
+    pub position: u64,
+    /// The offset expected there: everything below it is valid.
+    pub next_offset: Offset,
+    /// What is wrong with the bytes.
+    pub found: Invalid,
+    /// Why they were not cut as a torn tail.
+    pub reason: CorruptReason,
+    /// Valid batches behind, in the same file.
+    pub behind: Option<ValidBehind>,
+    /// Where the last segment of the directory begins, if that is another one.
+    pub last_segment: Option<Offset>,
+}
+
+impl std::fmt::Display for Corruption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{}: corrupt at byte {}, where offset {} is expected: {} (not a torn tail: {})",
+            self.file.display(),
+            self.position,
+            self.next_offset,
+            self.found,
+            self.reason
+        )?;
+        if let Some(behind) = self.behind {
+            write!(f, "; offsets {}..{} lie behind it", behind.base_offset, behind.end_offset)?;
+        }
+        if let Some(last) = self.last_segment {
+            write!(f, "; later segments follow, the last from offset {last}")?;
+        }
+        write!(f, "; to cut the log there run `weir recover DIR --accept-cut {}`", self.next_offset)
+    }
+}
+
+/// What is wrong at an invalid place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Invalid {
+    /// No valid batch starts here.
+    Batch(BatchError),
+    /// A valid batch starts here, below the offset expected.
+    OffsetBelowEnd {
+        /// Its base offset.
+        base_offset: Offset,
+    },
+    /// A valid batch starts here, and reaches into the next segment.
+    BeyondNextSegment {
+        /// One above its last offset.
+        next_offset: Offset,
+        /// Where the next segment begins.
+        segment: Offset,
+    },
+    /// A valid control batch starts here, and is compressed (law B9).
+    CompressedControlBatch,
+}
+
+impl std::fmt::Display for Invalid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Batch(error) => error.fmt(f),
+            Self::OffsetBelowEnd { base_offset } => write!(f, "a batch of offset {base_offset}"),
+            Self::BeyondNextSegment { next_offset, segment } => {
+                write!(f, "a batch that ends at offset {next_offset}, beyond the next segment's {segment}")
+            }
+            Self::CompressedControlBatch => f.write_str("a compressed control batch"),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Torn tail or corruption: one question, one function, two very different answers.
+//!
+//! A walk over a segment stops at the first place that is not a valid batch.
+//! [`judge_tail`] says what that place is; the loader acts on the answer and on nothing else.
+//!
+//! # The table
+//!
+//! *Place* is the first invalid byte, *behind* is everything from there to the end of the file, *valid* means a whole
+//! batch with the right CRC and an offset not below the one expected at the place.
+//!
+//! | segment | offset expected at the place | behind | verdict | the loader |
+//! |---|---|---|---|---|
+//! | any but the last | any | zeros alone | [`TailVerdict::Zeros`] (unfinished preallocation) | cuts |
+//! | any but the last | any | anything else | [`TailVerdict::Corrupt`] | stops |
+//! | last | below the recovery point | anything, zeros too | [`TailVerdict::Corrupt`] | stops |
+//! | last | at or above it | zeros alone | [`TailVerdict::Zeros`] | cuts |
+//! | last | at or above it | nothing valid, up to the end of the file | [`TailVerdict::Torn`] | cuts |
+//! | last | at or above it | something valid; a sector of the place is zeros; at most 64 MiB behind | [`TailVerdict::Hole`] | archives, then cuts |
+//! | last | at or above it | something valid; a sector of the place is zeros; more behind | [`TailVerdict::Corrupt`] | stops |
+//! | last | at or above it | something valid; no sector of the place is zeros (a flipped bit) | [`TailVerdict::Corrupt`] | stops |
+//! | last | at or above it | more candidates than the work limit allows to check | [`TailVerdict::Corrupt`] | stops |
+//!
+//! *A sector of the place* is an aligned run of 512 bytes between the place and the first valid batch behind it, or the
+//! rest of the sector in which the place starts if that is 17 bytes or more (a batch may begin with 16 zeros), or all
+//! that lies between the place and the valid batch. Such a run of zeros is what a write leaves that did not land while
+//! a later one did. No sync covered it, or it would be there, so nothing behind it was
+//! acknowledged either: a sync that covered the later write covers the earlier one too. A disk that lied about a sync
+//! looks the same, therefore the bytes are archived before they are cut.
+//!
+//! Kafka cuts in every one of these cases. Where the answers differ, ours is the stricter one.
+//!
+//! # Bounds
+//!
+//! The scan reads windows of 1 MiB and looks at each byte position once. Candidates, places that look like a batch
+//! header, cost a CRC over what they claim to be; the sum of these is limited to eight times the bytes behind plus
+//! 64 MiB. Bytes chosen to exceed it are called corrupt, never cut.
+
+use weir_format::Offset;
+
+/// The unit in which disks lose writes.
+const SECTOR_SIZE: u64 = 512;
+/// A batch may begin with this many zeros less one: its magic is the first byte that is never zero. The rest of a
+/// sector says nothing if it is shorter, since a flipped bit elsewhere would look the same.
+const LONGEST_ZERO_PREFIX: u64 = 17;
+/// How much is read at a time.
+const WINDOW_SIZE: usize = 1 << 20;
+/// Magic-2 header size: nothing shorter can be a batch.
+const HEADER_SIZE: usize = weir_format::HEADER_SIZE;
+/// Smallest frame of the old formats: offset, size, CRC, magic, attributes, key and value length.
+const OLD_FRAME_MIN: usize = 26;
+
+/// A file as the judge sees it: bytes at positions, nothing else.
+pub trait TailRead {
+    /// What a failed read is called.
+    type Error;
+
+    /// The size of the file in bytes.
+    fn size(&self) -> u64;
+
+    /// Fills `into` from `position`; the range lies inside the file.
+    ///
+    /// # Errors
+    /// The read failed, or the file is shorter than it said.
+    fn read_at(&mut self, position: u64, into: &mut [u8]) -> Result<(), Self::Error>;
+}
+
+impl TailRead for &[u8] {
+    type Error = std::convert::Infallible;
+
+    fn size(&self) -> u64 {
+        u64::try_from(self.len()).unwrap_or(u64::MAX)
+    }
+
+    fn read_at(&mut self, position: u64, into: &mut [u8]) -> Result<(), Self::Error> {
+        let start = usize::try_from(position).unwrap_or(usize::MAX);
+        into.copy_from_slice(&self[start..start + into.len()]);
+        Ok(())
+    }
+}
+
+/// Where a walk stopped, and what was known there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidPlace {
+    /// First byte that is not part of a valid batch.
+    pub position: u64,
+    /// The smallest offset a batch may have here: one above the last valid batch, or the segment's base offset.
+    pub next_offset: Offset,
+    /// Everything below was once synced.
+    pub recovery_point: Offset,
+    /// Whether the file is the newest segment.
+    pub last_segment: bool,
+    /// How much a partition may have unsynced, in bytes.
+    pub max_unsynced: u64,
+}
+
+/// Valid batches behind an invalid place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValidBehind {
+    /// Where the first of them starts.
+    pub position: u64,
+    /// Base offset of the first of them.
+    pub base_offset: Offset,
+    /// One above the highest offset found.
+    pub end_offset: Offset,
+}
+
+/// Why an invalid place is corruption.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CorruptReason {
+    /// It lies in a segment that has a successor, and was synced before the successor's first byte.
+    SealedSegment,
+    /// It lies below the recovery point, so it was once synced.
+    BelowRecoveryPoint,
+    /// Valid batches lie behind it and no sector of it is zeros.
+    ValidBatchBehind,
+    /// It looks like a hole, but more lies behind it than can ever have been unsynced.
+    TooMuchBehindHole,
+    /// More places look like a batch than the work limit allows to check.
+    Undecided,
+}
+
+impl std::fmt::Display for CorruptReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::SealedSegment => "the segment has a successor",
+            Self::BelowRecoveryPoint => "it lies below the recovery point",
+            Self::ValidBatchBehind => "valid batches lie behind it",
+            Self::TooMuchBehindHole => "more lies behind it than can have been unsynced",
+            Self::Undecided => "too many places behind it look like a batch",
+        })
+    }
+}
+
+/// What an invalid place is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TailVerdict {
+    /// Zeros alone to the end of the file: preallocated space. Cut.
+    Zeros,
+    /// Torn tail: nothing valid of a higher offset lies behind. Cut.
+    Torn,
+    /// A write did not land and a later one did. Archive, then cut.
+    Hole {
+        /// Where the zeros are that show it.
+        zeros_at: u64,
+        /// What is cut away with it.
+        behind: ValidBehind,
+    },
+    /// Not ours to cut.
+    Corrupt {
+        /// Why.
+        reason: CorruptReason,
+        /// What lies behind, if anything valid does.
+        behind: Option<ValidBehind>,
+    },
+}
+
+/// Says what the invalid place in `file` is, by the table above.
+///
+/// Cost: reads the file from the place to its end, in windows of 1 MiB.
+///
+/// # Errors
+/// Only the reader's own.
+///
+/// Source: `docs/on-disk-format.md`, law R8.
+pub fn judge_tail<R: TailRead>(file: &mut R, place: &InvalidPlace) -> Result<TailVerdict, R::Error> {
+    let below_recovery_point = place.last_segment && place.next_offset < place.recovery_point;
+    if !below_recovery_point && zeros_until(file, place.position, file.size())? {
+        return Ok(TailVerdict::Zeros);
+    }
+    let found = Scan::new(file, place).run()?;
+    let corrupt = |reason| TailVerdict::Corrupt { reason, behind: found.behind };
+    if !place.last_segment {
+        return Ok(corrupt(CorruptReason::SealedSegment));
+    }
+    if below_recovery_point {
+        return Ok(corrupt(CorruptReason::BelowRecoveryPoint));
+    }
+    let Some(behind) = found.behind else {
+        return Ok(if found.exhausted { corrupt(CorruptReason::Undecided) } else { TailVerdict::Torn });
+    };
+    match lost_write(file, place.position, behind.position)? {
+        None => Ok(corrupt(CorruptReason::ValidBatchBehind)),
+        Some(_) if file.size() - place.position > place.max_unsynced => {
+            Ok(corrupt(CorruptReason::TooMuchBehindHole))
+        }
+        Some(zeros_at) => Ok(TailVerdict::Hole { zeros_at, behind }),
+    }
+}
+
+/// Whether `position..end` holds zeros alone; an empty range does.
+fn zeros_until<R: TailRead>(file: &mut R, position: u64, end: u64) -> Result<bool, R::Error> {
+    let mut window = vec![0_u8; window_size(end.saturating_sub(position))];
+    let mut at = position;
+    while at < end {
+        let size = window_size(end - at);
+        file.read_at(at, &mut window[..size])?;
+        if window[..size].iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        at += to_u64(size);
+    }
+    Ok(true)
+}
+
+/// The first run of zeros between the place and the first valid batch behind it that shows a write that did not land.
+fn lost_write<R: TailRead>(file: &mut R, place: u64, valid_at: u64) -> Result<Option<u64>, R::Error> {
+    if valid_at - place >= to_u64(HEADER_SIZE) && zeros_until(file, place, valid_at)? {
+        return Ok(Some(place));
+    }
+    let mut at = place;
+    loop {
+        let sector_end = (at / SECTOR_SIZE + 1) * SECTOR_SIZE;
+        if sector_end > valid_at {
+            return Ok(None);
+        }
+        if sector_end - at >= LONGEST_ZERO_PREFIX && zeros_until(file, at, sector_end)? {
+            return Ok(Some(at));
+        }
+        at = sector_end;
+    }
+}
+
+fn window_size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX).min(WINDOW_SIZE)
+}
+
+fn to_u64(size: usize) -> u64 {
+    u64::try_from(size).unwrap_or(u64::MAX)
+}
+
+/// What the bytes at one position claim to be, once their CRC agrees.
+struct Claim {
+    size: u64,
+    base_offset: Offset,
+    next_offset: Offset,
+}
+
+struct Found {
+    behind: Option<ValidBehind>,
+    exhausted: bool,
+}
+
+struct Scan<'a, R> {
+    file: &'a mut R,
+    end: u64,
+    place: InvalidPlace,
+    crc_budget: u64,
+}
+
+impl<'a, R: TailRead> Scan<'a, R> {
+    fn new(file: &'a mut R, place: &InvalidPlace) -> Self {
+        let end = file.size();
+        let behind = end.saturating_sub(place.position);
+        Self { file, end, place: *place, crc_budget: behind.saturating_mul(8).saturating_add(64 << 20) }
+    }
+
+    /// Looks at every position from the place to the end of the file.
+    fn run(mut self) -> Result<Found, R::Error> {
+        let mut found = Found { behind: None, exhausted: false };
+        let mut window = Vec::new();
+        let mut at = self.place.position;
+        'windows: while self.end.saturating_sub(at) >= to_u64(OLD_FRAME_MIN) {
+            let size = window_size(self.end - at);
+            window.resize(size, 0);
+            self.file.read_at(at, &mut window)?;
+            // Positions whose header does not fit into this window are looked at in the next.
+            let last_window = at + to_u64(size) == self.end;
+            let positions = if last_window { size } else { size - HEADER_SIZE + 1 };
+            let mut index = 0;
+            while index < positions {
+                let Some(claim) = self.claim(&window[index..], at + to_u64(index), &mut found.exhausted)?
+                else {
+                    if found.exhausted {
+                        return Ok(found);
+                    }
+                    index += 1;
+                    continue;
+                };
+                let position = at + to_u64(index);
+                match &mut found.behind {
+                    Some(behind) => behind.end_offset = behind.end_offset.max(claim.next_offset),
+                    none => {
+                        *none = Some(ValidBehind {
+                            position,
+                            base_offset: claim.base_offset,
+                            end_offset: claim.next_offset,
+                        });
+                    }
+                }
+                let next = usize::try_from(claim.size).unwrap_or(usize::MAX).saturating_add(index);
+                if next >= positions {
+                    at = position + claim.size;
+                    continue 'windows;
+                }
+                index = next;
+            }
+            at += to_u64(positions);
+        }
+        Ok(found)
+    }
+
+    /// What stands at `position`, if it is a valid batch or old message of an offset that may follow.
+    fn claim(
+        &mut self,
+        header: &[u8],
+        position: u64,
+        exhausted: &mut bool,
+    ) -> Result<Option<Claim>, R::Error> {
+        let Some(&magic) = header.get(16) else { return Ok(None) };
+        let (crc_from, min_size) = match magic {
+            2 => (21_u64, HEADER_SIZE),
+            0 | 1 => (16, OLD_FRAME_MIN),
+            _ => return Ok(None),
+        };
+        if header.len() < min_size {
+            return Ok(None);
+        }
+        let Ok(length) = u64::try_from(be_i32(header, 8)) else { return Ok(None) };
+        let size = length + 12;
+        if size < to_u64(min_size) || size > self.end - position {
+            return Ok(None);
+        }
+        let Some(base_offset) = Offset::new(be_i64(header, 0)) else { return Ok(None) };
+        let delta = if magic == 2 { i64::from(be_i32(header, 23)) } else { 0 };
+        if base_offset < self.place.next_offset || delta < 0 {
+            return Ok(None);
+        }
+        let Some(next_offset) = base_offset.checked_add(delta).and_then(Offset::next) else {
+            return Ok(None);
+        };
+        if self.crc_budget < size {
+            *exhausted = true;
+            return Ok(None);
+        }
+        self.crc_budget -= size;
+        let (algorithm, stored) = if magic == 2 {
+            (crc_fast::CrcAlgorithm::Crc32Iscsi, be_u32(header, 17))
+        } else {
+            (crc_fast::CrcAlgorithm::Crc32IsoHdlc, be_u32(header, 12))
+        };
+        let crc = crc(self.file, algorithm, position + crc_from, position + size)?;
+        Ok((crc == u64::from(stored)).then_some(Claim { size, base_offset, next_offset }))
+    }
+}
+
+/// A CRC over a range of a file, in windows.
+pub(crate) fn crc<R: TailRead>(
+    file: &mut R,
+    algorithm: crc_fast::CrcAlgorithm,
+    from: u64,
+    end: u64,
+) -> Result<u64, R::Error> {
+    let mut digest = crc_fast::Digest::new(algorithm);
+    let mut window = vec![0_u8; window_size(end.saturating_sub(from))];
+    let mut at = from;
+    while at < end {
+        let size = window_size(end - at);
+        file.read_at(at, &mut window[..size])?;
+        digest.update(&window[..size]);
+        at += to_u64(size);
+    }
+    Ok(digest.finalize())
+}
+
+fn be_i32(bytes: &[u8], at: usize) -> i32 {
+    i32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn be_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn be_i64(bytes: &[u8], at: usize) -> i64 {
+    let mut raw = [0_u8; 8];
+    raw.copy_from_slice(&bytes[at..at + 8]);
+    i64::from_be_bytes(raw)
+}
+
+/// Whether `frame` begins with a whole, valid message of the formats before magic 2.
+///
+/// A log in these formats is intact but not readable here, which is neither a torn tail nor corruption.
+pub(crate) fn is_old_message(frame: &[u8]) -> bool {
+    let Some(0 | 1) = frame.get(16) else { return false };
+    if frame.len() < OLD_FRAME_MIN {
+        return false;
+    }
+    let Ok(length) = usize::try_from(be_i32(frame, 8)) else { return false };
+    let Some(body) = length.checked_add(12).and_then(|size| frame.get(16..size)) else { return false };
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, body) == u64::from(be_u32(frame, 12))
+}
+
+#[cfg(test)]
+mod tests;

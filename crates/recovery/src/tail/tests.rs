@@ -1,0 +1,252 @@
+//! The table of `tail.rs`, row by row, and cases B5.
+
+use weir_format::{BatchBuilder, TimestampMs};
+
+use super::*;
+
+fn offset(raw: i64) -> Offset {
+    Offset::new(raw).unwrap()
+}
+
+/// A batch of one record with a value of `size` bytes.
+fn batch(base: i64, size: usize) -> Vec<u8> {
+    BatchBuilder::new()
+        .base_offset(offset(base))
+        .record(TimestampMs::new(1), None, Some(&vec![b'v'; size]))
+        .build()
+        .unwrap()
+        .to_vec()
+}
+
+struct Case {
+    /// What stands in front of the place.
+    front: Vec<u8>,
+    /// From the place on.
+    behind: Vec<u8>,
+    next_offset: i64,
+    recovery_point: i64,
+    last_segment: bool,
+    max_unsynced: u64,
+}
+
+impl Case {
+    fn last(front: Vec<u8>, behind: Vec<u8>) -> Self {
+        Self { front, behind, next_offset: 1, recovery_point: 0, last_segment: true, max_unsynced: 64 << 20 }
+    }
+
+    fn judge(&self) -> TailVerdict {
+        let bytes = [&self.front[..], &self.behind].concat();
+        let place = InvalidPlace {
+            position: self.front.len() as u64,
+            next_offset: offset(self.next_offset),
+            recovery_point: offset(self.recovery_point),
+            last_segment: self.last_segment,
+            max_unsynced: self.max_unsynced,
+        };
+        let Ok(verdict) = judge_tail(&mut &bytes[..], &place);
+        verdict
+    }
+}
+
+fn corrupt(verdict: TailVerdict) -> (CorruptReason, Option<ValidBehind>) {
+    match verdict {
+        TailVerdict::Corrupt { reason, behind } => (reason, behind),
+        other => panic!("not called corrupt but {other:?}"),
+    }
+}
+
+#[test]
+fn zeros_alone_are_preallocation_in_every_segment() {
+    for size in [1, 61, 512, 5000, (1 << 20) + 7] {
+        let mut case = Case::last(batch(0, 10), vec![0; size]);
+        assert_eq!(case.judge(), TailVerdict::Zeros, "{size}");
+        case.last_segment = false;
+        case.recovery_point = 100;
+        assert_eq!(case.judge(), TailVerdict::Zeros, "{size}, sealed");
+    }
+}
+
+#[test]
+fn zeros_below_the_recovery_point_of_the_last_segment_are_corruption() {
+    let mut case = Case::last(batch(0, 10), vec![0; 5000]);
+    case.recovery_point = 2;
+    assert_eq!(corrupt(case.judge()), (CorruptReason::BelowRecoveryPoint, None));
+    case.recovery_point = 1;
+    assert_eq!(case.judge(), TailVerdict::Zeros);
+}
+
+#[test]
+fn a_batch_cut_at_any_byte_is_torn() {
+    // TAIL-1, TAIL-2.
+    let whole = batch(1, 40);
+    for cut in 1..whole.len() {
+        let mut case = Case::last(batch(0, 10), whole[..cut].to_vec());
+        assert_eq!(case.judge(), if cut <= 7 { TailVerdict::Zeros } else { TailVerdict::Torn }, "{cut}");
+        case.last_segment = false;
+        case.behind.push(1);
+        assert_eq!(corrupt(case.judge()), (CorruptReason::SealedSegment, None), "{cut}");
+    }
+}
+
+#[test]
+fn a_spoilt_length_is_torn_at_the_end_and_corrupt_before_a_valid_batch() {
+    // TAIL-3.
+    for length in [0_i32, 1, 48, -1, i32::MAX] {
+        let mut spoilt = batch(1, 40);
+        spoilt[8..12].copy_from_slice(&length.to_be_bytes());
+        let mut case = Case::last(batch(0, 10), spoilt.clone());
+        assert_eq!(case.judge(), TailVerdict::Torn, "{length}");
+        case.behind.extend_from_slice(&batch(2, 5));
+        case.behind.extend_from_slice(&batch(3, 5));
+        let (reason, behind) = corrupt(case.judge());
+        assert_eq!(reason, CorruptReason::ValidBatchBehind, "{length}");
+        let position = (case.front.len() + spoilt.len()) as u64;
+        let expected = ValidBehind { position, base_offset: offset(2), end_offset: offset(4) };
+        assert_eq!(behind, Some(expected), "{length}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_before_a_valid_batch_is_corruption() {
+    let good = batch(1, 3);
+    for bit in 0..good.len() * 8 {
+        let mut flipped = good.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        // Base offset and leader epoch are outside the CRC: such a batch may be valid, and is not judged then.
+        if weir_format::RecordBatch::parse(&flipped).is_ok() {
+            continue;
+        }
+        let mut case = Case::last(batch(0, 10), flipped);
+        assert_eq!(case.judge(), TailVerdict::Torn, "bit {bit}");
+        case.behind.extend_from_slice(&batch(2, 600));
+        assert_eq!(corrupt(case.judge()).0, CorruptReason::ValidBatchBehind, "bit {bit}");
+    }
+}
+
+#[test]
+fn stale_batches_of_lower_offsets_do_not_make_a_tail_corrupt() {
+    let mut behind = batch(7, 40);
+    behind[30] ^= 1;
+    behind.extend_from_slice(&batch(3, 40));
+    let mut case = Case::last(batch(6, 10), behind);
+    case.next_offset = 7;
+    assert_eq!(case.judge(), TailVerdict::Torn);
+}
+
+#[test]
+fn a_write_that_did_not_land_before_one_that_did_is_a_hole() {
+    // The lost write is shorter than a sector, ends in the next one, and spans several.
+    for lost in [70, 500, 900, 5000] {
+        let behind = [vec![0; lost], batch(3, 100)].concat();
+        let case = Case::last(batch(0, 10), behind);
+        let place = case.front.len() as u64;
+        let TailVerdict::Hole { zeros_at, behind } = case.judge() else {
+            panic!("{lost}: {:?}", case.judge())
+        };
+        assert_eq!(zeros_at, place, "{lost}");
+        assert_eq!(behind.position, place + lost as u64);
+        assert_eq!((behind.base_offset, behind.end_offset), (offset(3), offset(4)));
+    }
+}
+
+#[test]
+fn a_write_cut_at_a_sector_before_one_that_landed_is_a_hole() {
+    let front = batch(0, 10);
+    let mut torn = batch(1, 3000);
+    let first_border = 512 * (front.len() / 512 + 2) - front.len();
+    torn[first_border..].fill(0);
+    let case = Case::last(front, [torn, batch(2, 10)].concat());
+    assert!(matches!(case.judge(), TailVerdict::Hole { .. }), "{:?}", case.judge());
+}
+
+#[test]
+fn zeros_that_are_no_sector_are_not_a_hole() {
+    let front = batch(0, 10);
+    let mut spoilt = batch(1, 3000);
+    // 512 zeros, but across a border: no disk loses that.
+    let border = 1024 - front.len();
+    spoilt[border + 100..border + 612].fill(0);
+    let case = Case::last(front, [spoilt, batch(2, 10)].concat());
+    assert_eq!(corrupt(case.judge()).0, CorruptReason::ValidBatchBehind);
+}
+
+#[test]
+fn the_zeros_that_a_batch_begins_with_are_not_a_hole() {
+    // The place starts 7 bytes before a sector ends, and those are the upper bytes of an offset.
+    let front = batch(0, 505 - 70);
+    let front_size = front.len();
+    assert!((500..512).contains(&front_size), "{front_size}");
+    let mut flipped = batch(1, 100);
+    flipped[80] ^= 1;
+    let case = Case::last(front, [flipped, batch(2, 10)].concat());
+    assert_eq!(corrupt(case.judge()).0, CorruptReason::ValidBatchBehind);
+}
+
+#[test]
+fn a_hole_with_more_behind_it_than_may_be_unsynced_is_corruption() {
+    let mut case = Case::last(batch(0, 10), [vec![0; 600], batch(3, 1000)].concat());
+    case.max_unsynced = case.behind.len() as u64;
+    assert!(matches!(case.judge(), TailVerdict::Hole { .. }));
+    case.max_unsynced -= 1;
+    assert_eq!(corrupt(case.judge()).0, CorruptReason::TooMuchBehindHole);
+}
+
+#[test]
+fn a_hole_below_the_recovery_point_or_in_a_sealed_segment_is_corruption() {
+    let mut case = Case::last(batch(0, 10), [vec![0; 600], batch(3, 100)].concat());
+    case.recovery_point = 2;
+    assert_eq!(corrupt(case.judge()).0, CorruptReason::BelowRecoveryPoint);
+    case.recovery_point = 0;
+    case.last_segment = false;
+    let (reason, behind) = corrupt(case.judge());
+    assert_eq!(reason, CorruptReason::SealedSegment);
+    assert_eq!(behind.map(|found| found.base_offset), Some(offset(3)));
+}
+
+#[test]
+fn a_valid_batch_is_found_across_the_border_of_two_windows() {
+    for shift in 0..80 {
+        let mut behind = vec![0xff_u8; WINDOW_SIZE - 60 + shift];
+        behind.extend_from_slice(&batch(5, 2_000_000));
+        behind.extend_from_slice(&batch(6, 10));
+        let (reason, behind) = corrupt(Case::last(Vec::new(), behind).judge());
+        assert_eq!(reason, CorruptReason::ValidBatchBehind);
+        assert_eq!(behind.map(|found| (found.base_offset, found.end_offset)), Some((offset(5), offset(7))));
+    }
+}
+
+#[test]
+fn an_old_message_behind_counts_as_valid() {
+    let mut message = vec![0_u8; OLD_FRAME_MIN + 4];
+    message[7] = 9;
+    message[8..12].copy_from_slice(&18_i32.to_be_bytes());
+    message[16] = 1;
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, &message[16..]);
+    message[12..16].copy_from_slice(&u32::try_from(crc).unwrap().to_be_bytes());
+    assert!(is_old_message(&message));
+    let case = Case::last(batch(0, 10), [vec![7; 100], message.clone()].concat());
+    assert_eq!(corrupt(case.judge()).0, CorruptReason::ValidBatchBehind);
+    for index in 12..message.len() {
+        message[index] ^= 0x10;
+        assert!(!is_old_message(&message), "{index}");
+        message[index] ^= 0x10;
+    }
+    assert!(!is_old_message(&[0; 4096]));
+}
+
+#[test]
+fn bytes_that_claim_a_batch_at_every_position_are_called_corrupt_and_end() {
+    // Each 17-byte step looks like a header whose length reaches far ahead: quadratic work if nobody counted.
+    let size = 3 << 20;
+    let mut behind = vec![0_u8; size];
+    let mut at = 0;
+    while at + HEADER_SIZE < size {
+        behind[at + 7] = 1;
+        let length = i32::try_from(size - at - 12).unwrap();
+        behind[at + 8..at + 12].copy_from_slice(&length.to_be_bytes());
+        behind[at + 16] = 2;
+        at += 17;
+    }
+    let case = Case::last(batch(0, 10), behind);
+    assert_eq!(corrupt(case.judge()), (CorruptReason::Undecided, None));
+}
