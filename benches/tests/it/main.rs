@@ -1,0 +1,3 @@
+//! The benchmarks with tiny settings, as tests.
+
+mod start_idle;

@@ -1,0 +1,227 @@
+//! The grammar of the command line, by hand: a handful of flags does not need a parser.
+
+/// What `cargo xtask` prints without a command.
+pub(crate) const HELP: &str = "\
+usage: cargo xtask <command>
+
+  test [ARGS...]                 all tests of the workspace (ARGS go to cargo test)
+  ci                             fmt, clippy, tidy, tests, doc tests, fuzz smoke, docs, demo; each with its time
+  tidy [--bless]                 layers, module docs, unsafe, FIXMEs, forbidden words, doc hashes, root, markdown
+  fuzz <target> --seconds N      coverage-guided fuzzing of one target (--install fetches cargo-fuzz first)
+  fuzz --list                    the targets, one a line
+  fuzz --smoke                   every target in process on stable, and a canary that must fail
+  interop --tier 1               end-to-end tests with Apache Kafka 4.4.0 and its clients, on loopback
+  bench start-idle [--runs N] [--idle-seconds N] [--with-kafka]
+                                 start to serving, idle memory, idle CPU of `weir serve`
+
+interop also takes: --only PREFIX (checks whose name starts so), --keep (leave the work folder),
+--smoke HOST:PORT (only the client smoke, against a broker that runs already).
+";
+
+/// One parsed command.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Help,
+    Test { rest: Vec<String> },
+    Ci,
+    Tidy { bless: bool },
+    Fuzz(FuzzOptions),
+    Interop(InteropOptions),
+    Bench(BenchOptions),
+}
+
+/// `fuzz`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FuzzOptions {
+    List,
+    Smoke,
+    Target { name: String, seconds: u64, install: bool },
+}
+
+/// `interop`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct InteropOptions {
+    /// Only checks whose name starts with this are counted; what they depend on is run all the same.
+    pub(crate) only: Option<String>,
+    /// The work folder stays, and its path is printed.
+    pub(crate) keep: bool,
+    /// Only the client smoke, against this broker.
+    pub(crate) smoke: Option<String>,
+}
+
+/// `bench start-idle`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BenchOptions {
+    pub(crate) runs: u32,
+    pub(crate) idle_seconds: u32,
+    pub(crate) with_kafka: bool,
+}
+
+/// Reads the arguments behind `cargo xtask`.
+///
+/// # Errors
+/// One line that says which word is wrong; nothing was run.
+pub(crate) fn parse(arguments: &[String]) -> Result<Command, String> {
+    let Some((command, rest)) = arguments.split_first() else {
+        return Ok(Command::Help);
+    };
+    let mut words = Words { rest };
+    match command.as_str() {
+        "help" | "--help" | "-h" => Ok(Command::Help),
+        "test" => Ok(Command::Test { rest: rest.to_vec() }),
+        "ci" => words.done(Command::Ci),
+        "tidy" => {
+            let mut bless = false;
+            while let Some(word) = words.next() {
+                match word {
+                    "--bless" => bless = true,
+                    other => return Err(unknown("tidy", other)),
+                }
+            }
+            Ok(Command::Tidy { bless })
+        }
+        "fuzz" => fuzz(&mut words).map(Command::Fuzz),
+        "interop" => interop(&mut words).map(Command::Interop),
+        "bench" => bench(&mut words).map(Command::Bench),
+        other => Err(format!("no command {other:?}")),
+    }
+}
+
+fn fuzz(words: &mut Words<'_>) -> Result<FuzzOptions, String> {
+    let (mut name, mut seconds, mut install) = (None, None, false);
+    while let Some(word) = words.next() {
+        match word {
+            "--list" => return words.done(FuzzOptions::List),
+            "--smoke" => return words.done(FuzzOptions::Smoke),
+            "--seconds" => seconds = Some(words.number("--seconds")?),
+            "--install" => install = true,
+            word if word.starts_with('-') => return Err(unknown("fuzz", word)),
+            word if name.is_none() => name = Some(word.to_owned()),
+            word => return Err(unknown("fuzz", word)),
+        }
+    }
+    let name = name.ok_or("fuzz needs a target, --list or --smoke")?;
+    Ok(FuzzOptions::Target { name, seconds: seconds.unwrap_or(60), install })
+}
+
+fn interop(words: &mut Words<'_>) -> Result<InteropOptions, String> {
+    let mut options = InteropOptions::default();
+    let mut tier = None;
+    while let Some(word) = words.next() {
+        match word {
+            "--tier" => tier = Some(words.number("--tier")?),
+            "--only" => options.only = Some(words.value("--only")?),
+            "--smoke" => options.smoke = Some(words.value("--smoke")?),
+            "--keep" => options.keep = true,
+            other => return Err(unknown("interop", other)),
+        }
+    }
+    match tier {
+        Some(1) => Ok(options),
+        Some(other) => Err(format!("interop has tier 1 only, not {other}")),
+        None => Err("interop needs --tier 1".to_owned()),
+    }
+}
+
+fn bench(words: &mut Words<'_>) -> Result<BenchOptions, String> {
+    match words.next() {
+        Some("start-idle") => {}
+        Some(other) => return Err(format!("no benchmark {other:?}; there is start-idle")),
+        None => return Err("bench needs a name; there is start-idle".to_owned()),
+    }
+    let mut options = BenchOptions { runs: 5, idle_seconds: 20, with_kafka: false };
+    while let Some(word) = words.next() {
+        match word {
+            "--runs" => options.runs = small(words.number("--runs")?)?,
+            "--idle-seconds" => options.idle_seconds = small(words.number("--idle-seconds")?)?,
+            "--with-kafka" => options.with_kafka = true,
+            other => return Err(unknown("bench", other)),
+        }
+    }
+    Ok(options)
+}
+
+fn small(number: u64) -> Result<u32, String> {
+    u32::try_from(number).map_err(|_| format!("{number} is too large"))
+}
+
+fn unknown(command: &str, word: &str) -> String {
+    format!("{command} does not know {word:?}")
+}
+
+struct Words<'a> {
+    rest: &'a [String],
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(first)
+    }
+
+    fn value(&mut self, flag: &str) -> Result<String, String> {
+        self.next().map(str::to_owned).ok_or_else(|| format!("{flag} needs a value"))
+    }
+
+    fn number(&mut self, flag: &str) -> Result<u64, String> {
+        let value = self.value(flag)?;
+        value.parse().map_err(|_| format!("{flag} needs a number, not {value:?}"))
+    }
+
+    fn done<T>(&mut self, value: T) -> Result<T, String> {
+        match self.next() {
+            None => Ok(value),
+            Some(word) => Err(format!("{word:?} does not belong here")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn check_parses(line: &str, command: &Command) {
+        assert_eq!(parse(&words(line)).as_ref(), Ok(command), "{line}");
+    }
+
+    #[test]
+    fn every_command_of_the_help_parses() {
+        check_parses("", &Command::Help);
+        check_parses("ci", &Command::Ci);
+        check_parses("test -p weir-psm", &Command::Test { rest: words("-p weir-psm") });
+        check_parses("tidy --bless", &Command::Tidy { bless: true });
+        check_parses("fuzz --list", &Command::Fuzz(FuzzOptions::List));
+        check_parses("fuzz --smoke", &Command::Fuzz(FuzzOptions::Smoke));
+        check_parses(
+            "fuzz barrier --seconds 7",
+            &Command::Fuzz(FuzzOptions::Target { name: "barrier".to_owned(), seconds: 7, install: false }),
+        );
+        check_parses("interop --tier 1", &Command::Interop(InteropOptions::default()));
+        check_parses(
+            "bench start-idle --runs 1 --idle-seconds 2",
+            &Command::Bench(BenchOptions { runs: 1, idle_seconds: 2, with_kafka: false }),
+        );
+    }
+
+    #[test]
+    fn a_wrong_word_is_named() {
+        for (line, word) in [
+            ("frobnicate", "frobnicate"),
+            ("ci now", "now"),
+            ("tidy --blessed", "--blessed"),
+            ("fuzz barrier --seconds many", "many"),
+            ("fuzz", "target"),
+            ("interop", "--tier 1"),
+            ("interop --tier 2", "2"),
+            ("bench mirror", "mirror"),
+        ] {
+            let error = parse(&words(line)).expect_err(line);
+            assert!(error.contains(word), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `cargo xtask interop --tier 1`: end-to-end tests with a real Apache Kafka and real clients, on loopback.
+//!
+//! Kafka, its clients and its tools come from Maven Central through `mvn`; librdkafka and kafka-python through
+//! `pip`; kcat from the system. Everything is kept in one cache folder (`WEIR_INTEROP_CACHE`, else
+//! `~/.cache/weir-interop`). What the checks compare with is never weir's own code: log files, record batches and
+//! producer state are read by the small readers in `logs.rs`, and requests are made by `raw.rs`.
+
+mod clients;
+mod crash;
+mod dump;
+mod kafka;
+mod logs;
+mod mirror;
+mod node;
+mod process;
+mod raw;
+mod report;
+mod tools;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::flags::InteropOptions;
+use report::Report;
+use tools::Tools;
+
+pub(crate) use kafka::command_for_bench as kafka_for_bench;
+pub(crate) use tools::build_weir;
+
+/// The source's topic that is mirrored and promoted.
+const TOPIC: &str = "orders";
+/// The source's topic that stays mirrored while the node is killed.
+const LIVE: &str = "payments";
+const PARTITIONS: i32 = 3;
+const MIRROR: &str = "a-to-b";
+
+/// Everything a check may use.
+struct World {
+    tools: Tools,
+    work: PathBuf,
+    report: Report,
+}
+
+/// Runs tier 1 and prints a line a check.
+///
+/// # Errors
+/// If the machine cannot run it at all; a failed check is the exit code.
+pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode> {
+    let start = Instant::now();
+    let folder = tempfile::Builder::new().prefix("weir-interop-").tempdir()?;
+    let work = folder.path().to_path_buf();
+    let mut report = Report::new(options.only.clone());
+    match Tools::prepare(&work) {
+        Ok(tools) => {
+            let mut world = World { tools, work: work.clone(), report };
+            if let Some(bootstrap) = &options.smoke {
+                clients::smoke(&mut world, bootstrap);
+            } else {
+                tier_1(&mut world);
+            }
+            report = world.report;
+        }
+        Err(missing) => {
+            println!("{missing:#}");
+            report.skip("interop", &format!("{missing:#}"));
+        }
+    }
+    if options.keep || report.failed() > 0 {
+        println!("work folder: {}", folder.keep().display());
+    }
+    println!("interop took {:.1} s", start.elapsed().as_secs_f64());
+    Ok(report.finish())
+}
+
+/// Show's lines 2 and 3, in one life of one source and one node.
+fn tier_1(world: &mut World) {
+    let Some(source) = stage(world, "source", mirror::start_source) else { return };
+    let Some(mut node) = stage(world, "node", |world| node::Node::start_new(world, "b")) else { return };
+    let Some(seeded) = stage(world, "mirror", |world| mirror::mirror_to_lag_0(world, &source, &node)) else {
+        return;
+    };
+    if stage(world, "stop", |world| mirror::stop_and_check(world, &source, &node, &seeded)).is_some() {
+        stage(world, "after", |world| mirror::writes_after(world, &source, &node, &seeded));
+        let bootstrap = node.address();
+        clients::smoke(world, &bootstrap);
+        stage(world, "kill", |world| crash::ten_rounds(world, &source, &mut node));
+    }
+    stage(world, "dump", |world| dump::compare(world, source, node));
+}
+
+/// Runs one stage; its error is one failed check, and what stands on it is not run.
+fn stage<T>(world: &mut World, name: &str, work: impl FnOnce(&mut World) -> Result<T>) -> Option<T> {
+    let start = Instant::now();
+    let result = work(world);
+    println!("# {name}: {:.1} s", start.elapsed().as_secs_f64());
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            world.report.check(&format!("{name}.stage"), Err(error));
+            None
+        }
+    }
+}

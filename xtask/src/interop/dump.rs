@@ -1,0 +1,144 @@
+//! Kafka's DumpLogSegments over both sides' files after a clean stop: it must say nothing of ours that it does not
+//! also say of Kafka's own.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::logs::files;
+use super::mirror::Source;
+use super::node::Node;
+use super::{LIVE, PARTITIONS, TOPIC, World};
+
+const TOOL: &str = "org.apache.kafka.tools.DumpLogSegments";
+
+/// Stops both sides cleanly and dumps every file of the mirrored topics.
+pub(super) fn compare(world: &mut World, source: Source, node: Node) -> Result<()> {
+    let ours = node.stop().context("weir's clean stop")?;
+    let theirs = source.kafka.stop().context("Kafka's clean stop")?;
+    world.report.check("dump.weir_leaves_a_clean_marker", clean_marker(&ours));
+    for (kind, options) in [
+        ("log", ["--print-data-log", "--deep-iteration"].as_slice()),
+        ("index", ["--index-sanity-check"].as_slice()),
+        ("index_verified", [].as_slice()),
+        ("timeindex", ["--index-sanity-check"].as_slice()),
+        ("timeindex_verified", [].as_slice()),
+        ("txnindex", [].as_slice()),
+        ("snapshot", [].as_slice()),
+    ] {
+        let extension = kind.trim_end_matches("_verified");
+        let result = said_of(world, &theirs, extension, options)
+            .and_then(|theirs| Ok((theirs, said_of(world, &ours, extension, options)?)))
+            .and_then(|(theirs, ours)| {
+                let new: Vec<_> = ours.complaints.difference(&theirs.complaints).take(5).collect();
+                ensure!(new.is_empty(), "of weir's files, not of Kafka's: {new:?}");
+                ensure!(ours.lines > 0, "DumpLogSegments said nothing");
+                ensure!(
+                    extension != "log" || ours.batches > 0,
+                    "DumpLogSegments printed no batch of weir's logs"
+                );
+                Ok(())
+            });
+        world.report.check(&format!("dump.{kind}"), result);
+    }
+    Ok(())
+}
+
+fn clean_marker(data: &Path) -> Result<()> {
+    let marker = data.join(".kafka_cleanshutdown");
+    ensure!(marker.is_file(), "{} is not there", marker.display());
+    Ok(())
+}
+
+/// What the tool printed besides the contents.
+#[derive(Debug, Default)]
+struct Said {
+    complaints: BTreeSet<String>,
+    lines: usize,
+    batches: usize,
+}
+
+fn said_of(world: &World, data: &Path, extension: &str, options: &[&str]) -> Result<Said> {
+    let mut all: Vec<PathBuf> = Vec::new();
+    for topic in [TOPIC, LIVE] {
+        for partition in 0..PARTITIONS {
+            all.extend(files(&data.join(format!("{topic}-{partition}")), extension)?);
+        }
+    }
+    ensure!(!all.is_empty(), "no .{extension} file under {}", data.display());
+    let list = all.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",");
+    let mut arguments = vec!["--files", list.as_str()];
+    arguments.extend_from_slice(options);
+    let ended = world.tools.run_java(&world.work, TOOL, &arguments, "")?;
+    let mut said = sort_out(&ended.all());
+    if !ended.status.success() {
+        said.complaints.insert(format!("the tool ended with {}", ended.status));
+    }
+    Ok(said)
+}
+
+/// Takes the contents away; what stays is a complaint, with its numbers and names blanked.
+fn sort_out(printed: &str) -> Said {
+    let mut said = Said::default();
+    for line in printed.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        said.lines += 1;
+        if line.starts_with("baseOffset: ") {
+            said.batches += 1;
+            if !line.contains("isvalid: true") {
+                said.complaints.insert("a batch is not valid".to_owned());
+            }
+            continue;
+        }
+        let contents = [
+            "Dumping ",
+            "Log starting offset: ",
+            "| offset: ",
+            "offset: ",
+            "timestamp: ",
+            "version: ",
+            "producerId: ",
+            "Snapshot at offset ",
+        ]
+        .iter()
+        .any(|start| line.starts_with(start));
+        if !contents {
+            said.complaints.insert(blank(line));
+        }
+    }
+    said
+}
+
+/// A complaint without what differs between any two files.
+fn blank(line: &str) -> String {
+    line.split_whitespace()
+        .map(|word| {
+            if word.contains('/') {
+                "PATH".to_owned()
+            } else if word.chars().any(|character| character.is_ascii_digit()) {
+                "N".to_owned()
+            } else {
+                word.to_owned()
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_are_no_complaints_and_the_rest_is() {
+        let said = sort_out(
+            "Dumping /x/orders-0/00000000000000000000.log\nLog starting offset: 0\n\
+             baseOffset: 0 lastOffset: 2 count: 3 crc: 1 isvalid: true\n| offset: 0 keySize: 3\n\
+             baseOffset: 3 lastOffset: 3 count: 1 crc: 1 isvalid: false\n\
+             Non-consecutive offsets in /x/orders-0/00000000000000000000.log:\n",
+        );
+        assert_eq!(said.batches, 2);
+        let complaints: Vec<_> = said.complaints.into_iter().collect();
+        assert_eq!(complaints, ["Non-consecutive offsets in PATH", "a batch is not valid"]);
+    }
+}

@@ -1,0 +1,223 @@
+//! What the checks need from outside: Java, Kafka's jars, Python's clients, kcat, and our own binary.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::process::{self, Ended};
+use crate::command;
+
+const KAFKA: &str = "4.4.0";
+const CONFLUENT_KAFKA: &str = "confluent-kafka==2.16.1";
+/// kafka-python has its codecs and checksum in packages of their own.
+const KAFKA_PYTHON: &[&str] = &["kafka-python==3.0.12", "crc32c==2.7.1"];
+const LOG4J: &str = "2.25.5";
+
+/// Where everything is.
+#[derive(Debug)]
+pub(super) struct Tools {
+    java: PathBuf,
+    libs: PathBuf,
+    log_config: PathBuf,
+    classes: PathBuf,
+    python: PathBuf,
+    pub(super) weir: PathBuf,
+}
+
+impl Tools {
+    /// Fetches what is missing into the cache, compiles our Java programs and builds weir.
+    ///
+    /// # Errors
+    /// Names every program that is not on this machine, and how to get it.
+    pub(super) fn prepare(work: &Path) -> Result<Self> {
+        let missing: Vec<String> = [
+            ("java", "openjdk-17-jdk-headless"),
+            ("javac", "openjdk-17-jdk-headless"),
+            ("mvn", "maven"),
+            ("python3", "python3-venv"),
+            ("kcat", "kcat"),
+        ]
+        .iter()
+        .filter(|(program, _)| !command::has(program))
+        .map(|(program, package)| format!("{program} is missing (Debian: apt-get install {package})"))
+        .collect();
+        if !missing.is_empty() {
+            bail!("{}", missing.join("; "));
+        }
+        let cache = cache()?;
+        let libs = kafka(&cache)?;
+        let python = python(&cache)?;
+        let log_config = work.join("log4j2.properties");
+        std::fs::write(&log_config, LOG_CONFIG)?;
+        let classes = work.join("classes");
+        std::fs::create_dir_all(&classes)?;
+        let tools = Self { java: PathBuf::from("java"), libs, log_config, classes, python, weir: weir()? };
+        tools.compile()?;
+        Ok(tools)
+    }
+
+    fn compile(&self) -> Result<()> {
+        let folder = command::root().join("xtask/interop/java");
+        let mut javac = Command::new("javac");
+        javac.arg("-cp").arg(self.class_path()).arg("-d").arg(&self.classes);
+        for entry in std::fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "java") {
+                javac.arg(path);
+            }
+        }
+        command::run(&mut javac)
+    }
+
+    fn class_path(&self) -> String {
+        format!("{}/*:{}", self.libs.display(), self.classes.display())
+    }
+
+    /// `java CLASS` with Kafka's jars and our programs; the heap is in MiB.
+    pub(super) fn java(&self, class: &str, heap: u32) -> Command {
+        let mut java = Command::new(&self.java);
+        java.arg(format!("-Xmx{heap}m"))
+            .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"])
+            .arg(format!("-Dlog4j2.configurationFile={}", self.log_config.display()))
+            .arg("-cp")
+            .arg(self.class_path())
+            .arg(class);
+        java
+    }
+
+    /// One of our Python programs.
+    pub(super) fn python(&self, program: &str) -> Command {
+        let mut python = Command::new(&self.python);
+        python
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .arg(command::root().join("xtask/interop/python").join(program));
+        python
+    }
+
+    /// Runs a Java class to its end.
+    pub(super) fn run_java(
+        &self,
+        work: &Path,
+        class: &str,
+        arguments: &[&str],
+        input: &str,
+    ) -> Result<Ended> {
+        process::run(self.java(class, 256).args(arguments), work, Duration::from_secs(120), input)
+    }
+
+    /// Runs a Python program to its end.
+    pub(super) fn run_python(&self, work: &Path, program: &str, arguments: &[&str]) -> Result<Ended> {
+        process::run(self.python(program).args(arguments), work, Duration::from_secs(120), "")
+    }
+}
+
+/// `WEIR_INTEROP_CACHE`, else a folder of the user's cache.
+fn cache() -> Result<PathBuf> {
+    let folder = match std::env::var_os("WEIR_INTEROP_CACHE") {
+        Some(folder) => PathBuf::from(folder),
+        None => {
+            PathBuf::from(std::env::var_os("HOME").context("neither WEIR_INTEROP_CACHE nor HOME is set")?)
+                .join(".cache/weir-interop")
+        }
+    };
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Kafka's server, tools and a logger, by Maven; done once per cache.
+fn kafka(cache: &Path) -> Result<PathBuf> {
+    let folder = cache.join(format!("kafka-{KAFKA}"));
+    let libs = folder.join("libs");
+    let done = folder.join("complete");
+    if done.is_file() {
+        return Ok(libs);
+    }
+    println!("# fetching Apache Kafka {KAFKA} with mvn");
+    std::fs::create_dir_all(&folder)?;
+    let dependency = |group: &str, artifact: &str, version: &str| {
+        format!(
+            "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
+        )
+    };
+    let pom = format!(
+        "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion>\
+         <groupId>weir</groupId><artifactId>interop</artifactId><version>1</version><packaging>pom</packaging>\
+         <dependencies>{}{}{}</dependencies></project>",
+        dependency("org.apache.kafka", "kafka_2.13", KAFKA),
+        dependency("org.apache.kafka", "kafka-tools", KAFKA),
+        dependency("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J),
+    );
+    std::fs::write(folder.join("pom.xml"), pom)?;
+    command::run(
+        Command::new("mvn")
+            .current_dir(&folder)
+            .args(["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"])
+            .arg(format!("-DoutputDirectory={}", libs.display())),
+    )
+    .context("Apache Kafka could not be fetched")?;
+    std::fs::write(done, KAFKA)?;
+    Ok(libs)
+}
+
+/// A virtual environment with the Python clients; done once per cache.
+fn python(cache: &Path) -> Result<PathBuf> {
+    let folder = cache.join("venv");
+    let python = folder.join("bin/python");
+    let done = folder.join("complete");
+    let wanted = format!("{CONFLUENT_KAFKA} {}", KAFKA_PYTHON.join(" "));
+    if std::fs::read_to_string(&done).is_ok_and(|have| have == wanted) {
+        return Ok(python);
+    }
+    println!("# fetching {wanted} with pip");
+    command::run(Command::new("python3").args(["-m", "venv"]).arg(&folder))
+        .context("python3 cannot make a virtual environment (Debian: apt-get install python3-venv)")?;
+    command::run(
+        Command::new(&python).args(["-m", "pip", "install", "-q", CONFLUENT_KAFKA]).args(KAFKA_PYTHON),
+    )
+    .context("the Python clients could not be fetched")?;
+    std::fs::write(done, wanted)?;
+    Ok(python)
+}
+
+/// The binary to test: `WEIR_BIN`, else built now.
+pub(crate) fn weir() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("WEIR_BIN") {
+        return Ok(PathBuf::from(path));
+    }
+    build_weir(&[])
+}
+
+/// Builds the binary `weir` and returns its path, as cargo reports it.
+pub(crate) fn build_weir(more: &[&str]) -> Result<PathBuf> {
+    let text = command::output(
+        command::cargo()
+            .args([
+                "build",
+                "--package",
+                "weir-node",
+                "--bin",
+                "weir",
+                "--message-format",
+                "json-render-diagnostics",
+            ])
+            .args(more),
+    )?;
+    text.lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "weir")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo build did not say where the binary is")
+}
+
+const LOG_CONFIG: &str = "\
+rootLogger.level=warn
+rootLogger.appenderRefs=s
+rootLogger.appenderRef.s.ref=S
+appender.s.type=Console
+appender.s.name=S
+appender.s.target=SYSTEM_ERR
+appender.s.layout.type=PatternLayout
+appender.s.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
+";
