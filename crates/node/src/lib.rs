@@ -29,4 +29,5 @@ pub mod clock;
 pub mod config;
 pub mod meta_kv;
 pub mod metadata;
+pub mod shard;
 pub mod uuid;

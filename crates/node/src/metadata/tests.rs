@@ -5,7 +5,7 @@ const CLUSTER: &str = "R29sZGVuLWNsdXN0ZXItMQ";
 
 fn fresh() -> (Arc<MemoryKv>, Metadata) {
     let kv = Arc::new(MemoryKv::new());
-    let dirs = [(Uuid::from_bytes([7; 16]), "/data".to_owned())];
+    let dirs = [(Uuid([7; 16]), "/data".to_owned())];
     Metadata::format(&*kv, CLUSTER, DEFAULT_NODE_ID, &dirs).unwrap();
     let metadata = Metadata::open(kv.clone()).unwrap();
     (kv, metadata)
@@ -18,7 +18,7 @@ fn reopen(kv: &Arc<MemoryKv>) -> Metadata {
 fn topic(name: &str, id: u8, mirror: Option<&str>) -> Topic {
     Topic {
         name: name.to_owned(),
-        id: Uuid::from_bytes([id; 16]),
+        id: Uuid([id; 16]),
         partitions: 3,
         configs: BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]),
         mirror: mirror.map(str::to_owned),

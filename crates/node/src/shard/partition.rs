@@ -1,0 +1,313 @@
+//! The asynchronous side of a partition.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use tokio::sync::{oneshot, watch};
+use weir_format::{LeaderEpoch, Offset};
+use weir_log::{
+    Appended, ChangeError, Isolation, LastBatch, LogConfig, LogView, OffsetSpec, OpenOptions, Read,
+    ReadError, TimestampOffset, UnifiedLog,
+};
+use weir_psm::{AppendOrigin, OpenTransaction};
+use weir_segment::io::Io;
+
+use super::{
+    Acks, LogStatus, PartitionError, PartitionStatus, PendingAppend, ReadRequest, Request, ShardHandle,
+};
+use crate::metadata::{Leadership, PartitionId};
+
+/// What a shard needs to open a partition.
+#[derive(Debug, Clone)]
+pub struct PartitionSpec {
+    /// Which partition.
+    pub id: PartitionId,
+    /// Name of its topic, for messages and checkpoint files.
+    pub topic: String,
+    /// The log directory that holds it.
+    pub log_dir: PathBuf,
+    /// Its own directory.
+    pub dir: PathBuf,
+    /// Settings of its log.
+    pub log: LogConfig,
+    /// What is known of its past.
+    pub options: OpenOptions,
+    /// Epoch and write guard.
+    pub leadership: Leadership,
+}
+
+/// A partition: asynchronous calls to the shard that owns it.
+///
+/// Dropping a call's future does not undo it: what was sent is done.
+#[derive(Debug, Clone)]
+pub struct PartitionHandle {
+    id: PartitionId,
+    topic: Arc<str>,
+    shard: ShardHandle,
+    status: watch::Receiver<PartitionStatus>,
+}
+
+impl PartitionHandle {
+    pub(super) fn new(
+        id: PartitionId,
+        topic: Arc<str>,
+        shard: ShardHandle,
+        status: watch::Receiver<PartitionStatus>,
+    ) -> Self {
+        Self { id, topic, shard, status }
+    }
+
+    /// Which partition this is.
+    pub fn id(&self) -> PartitionId {
+        self.id
+    }
+
+    /// Name of its topic.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// The shard that owns it.
+    pub fn shard(&self) -> &ShardHandle {
+        &self.shard
+    }
+
+    /// Its status as last published.
+    pub fn status(&self) -> PartitionStatus {
+        self.status.borrow().clone()
+    }
+
+    /// Its status, to wait for changes of.
+    pub fn watch(&self) -> watch::Receiver<PartitionStatus> {
+        self.status.clone()
+    }
+
+    /// Waits until it is loaded, or cannot be.
+    pub async fn loaded(&self) -> PartitionStatus {
+        let mut status = self.status.clone();
+        match status.wait_for(|status| status.log != LogStatus::Loading).await {
+            Ok(status) => status.clone(),
+            Err(_) => self.status(),
+        }
+    }
+
+    /// What readers may see.
+    ///
+    /// # Errors
+    /// [`PartitionError::Loading`] or [`PartitionError::Offline`].
+    pub fn view(&self) -> Result<LogView, PartitionError> {
+        match &self.status.borrow().log {
+            LogStatus::Online(view) | LogStatus::WritesRefused { view, .. } => Ok(*view),
+            LogStatus::Loading => Err(PartitionError::Loading),
+            LogStatus::Offline { reason } => Err(PartitionError::Offline { reason: Arc::clone(reason) }),
+        }
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, PartitionError> {
+        let (reply, answer) = oneshot::channel();
+        let room = self.shard.room().await?;
+        self.shard.send(request(reply), Some(room))?;
+        answer.await.map_err(|_| PartitionError::ShutDown)
+    }
+
+    /// Hands an append to the shard, in order; the future that comes back has its answer.
+    ///
+    /// # Errors
+    /// [`PartitionError::ShutDown`].
+    pub async fn start_append(
+        &self,
+        records: BytesMut,
+        origin: AppendOrigin,
+        max_leader_epoch: Option<LeaderEpoch>,
+        acks: Acks,
+    ) -> Result<impl Future<Output = Result<Appended, PartitionError>> + Send + use<>, PartitionError> {
+        let (reply, answer) = oneshot::channel();
+        let room = self.shard.room().await?;
+        let append = PendingAppend { records, origin, max_leader_epoch, acks, reply, _room: room };
+        self.shard.send(Request::Append { id: self.id, append }, None)?;
+        Ok(async move { answer.await.map_err(|_| PartitionError::ShutDown)? })
+    }
+
+    /// Appends a client's batch, stamped with the partition's leader epoch.
+    ///
+    /// # Errors
+    /// [`PartitionError::ReadOnly`] while a mirror owns the partition; [`PartitionError::Append`]
+    /// with the log's reason; [`PartitionError::Offline`].
+    pub async fn append_client(&self, records: BytesMut, acks: Acks) -> Result<Appended, PartitionError> {
+        self.start_append(records, AppendOrigin::Client, None, acks).await?.await
+    }
+
+    /// Appends a marker or a barrier, stamped with the partition's leader epoch; answered when it
+    /// is written. [`PartitionHandle::sync`] makes it durable whatever `weir.flush` says.
+    ///
+    /// # Errors
+    /// [`PartitionError::Append`] with the log's reason; [`PartitionError::Offline`].
+    pub async fn append_coordinator(&self, records: BytesMut) -> Result<Appended, PartitionError> {
+        self.start_append(records, AppendOrigin::Coordinator, None, Acks::Written).await?.await
+    }
+
+    /// Appends another cluster's batches verbatim; answered when they are written.
+    ///
+    /// # Errors
+    /// [`PartitionError::NotMirrored`] if no mirror owns the partition; [`PartitionError::Append`]
+    /// with the log's reason; [`PartitionError::Offline`].
+    pub async fn append_replicated(
+        &self,
+        records: BytesMut,
+        max_leader_epoch: LeaderEpoch,
+    ) -> Result<Appended, PartitionError> {
+        self.start_append(records, AppendOrigin::Replication, Some(max_leader_epoch), Acks::Written)
+            .await?
+            .await
+    }
+
+    /// Reads whole batches from `from`; see [`UnifiedLog::read`].
+    ///
+    /// # Errors
+    /// [`PartitionError::Read`] with the log's reason; [`PartitionError::Offline`].
+    pub async fn read(
+        &self,
+        from: Offset,
+        max_bytes: usize,
+        isolation: Isolation,
+        at_least_one: bool,
+    ) -> Result<Read, PartitionError> {
+        let id = self.id;
+        self.ask(|reply| Request::Read {
+            id,
+            read: ReadRequest { from, max_bytes, isolation, at_least_one, reply },
+        })
+        .await?
+    }
+
+    /// Does something with the log, in order with the appends; the view is published afterwards.
+    ///
+    /// # Errors
+    /// [`PartitionError::Offline`] or [`PartitionError::ShutDown`], and the job has not run.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut UnifiedLog, &mut dyn Io) -> T + Send + 'static,
+    ) -> Result<T, PartitionError> {
+        let id = self.id;
+        self.ask(|reply| Request::Run {
+            id,
+            job: Box::new(move |log| {
+                let _ = reply.send(log.map(|(log, io)| job(log, io)));
+            }),
+        })
+        .await?
+    }
+
+    async fn change(
+        &self,
+        job: impl FnOnce(&mut UnifiedLog, &mut dyn Io) -> Result<(), ChangeError> + Send + 'static,
+    ) -> Result<LogView, PartitionError> {
+        let changed = self.run(move |log, io| job(log, io).map(|()| *log.view())).await?;
+        changed.map_err(PartitionError::Change)
+    }
+
+    /// What ListOffsets answers.
+    ///
+    /// # Errors
+    /// [`PartitionError::Read`] or [`PartitionError::Offline`].
+    pub async fn offset_for(
+        &self,
+        spec: OffsetSpec,
+        isolation: Isolation,
+    ) -> Result<Option<TimestampOffset>, PartitionError> {
+        let found: Result<_, ReadError> =
+            self.run(move |log, io| log.offset_for(io, spec, isolation)).await?;
+        found.map_err(PartitionError::Read)
+    }
+
+    /// The largest epoch not above `epoch`, and its end.
+    ///
+    /// # Errors
+    /// [`PartitionError::Offline`].
+    pub async fn end_offset_for_epoch(
+        &self,
+        epoch: LeaderEpoch,
+    ) -> Result<Option<(LeaderEpoch, Offset)>, PartitionError> {
+        self.run(move |log, _| log.end_offset_for_epoch(epoch)).await
+    }
+
+    /// Cuts the log at `offset`; durable when it answers.
+    ///
+    /// # Errors
+    /// [`PartitionError::Change`] or [`PartitionError::Offline`].
+    pub async fn truncate_to(&self, offset: Offset) -> Result<LogView, PartitionError> {
+        self.change(move |log, io| log.truncate_to(io, offset)).await
+    }
+
+    /// Empties the log, which then goes on at `offset`; durable when it answers.
+    ///
+    /// # Errors
+    /// [`PartitionError::Change`] or [`PartitionError::Offline`].
+    pub async fn truncate_fully_and_start_at(&self, offset: Offset) -> Result<LogView, PartitionError> {
+        self.change(move |log, io| log.truncate_fully_and_start_at(io, offset)).await
+    }
+
+    /// Moves the log start up to `offset`.
+    ///
+    /// # Errors
+    /// [`PartitionError::Change`] or [`PartitionError::Offline`].
+    pub async fn advance_log_start(&self, offset: Offset) -> Result<LogView, PartitionError> {
+        self.change(move |log, io| log.advance_log_start(io, offset)).await
+    }
+
+    /// Makes everything that was appended before this call durable, whatever `weir.flush` says; one
+    /// sync serves all who wait.
+    ///
+    /// # Errors
+    /// [`PartitionError::Offline`] if the sync failed.
+    pub async fn sync(&self) -> Result<LogView, PartitionError> {
+        let id = self.id;
+        self.ask(|reply| Request::Sync { id, reply }).await?
+    }
+
+    /// Open transactions, ascending by first offset.
+    ///
+    /// # Errors
+    /// [`PartitionError::Offline`].
+    pub async fn open_transactions(&self) -> Result<Vec<OpenTransaction>, PartitionError> {
+        self.run(|log, _| log.open_transactions()).await
+    }
+
+    /// The newest batch and the newest leader epoch, durable or not.
+    ///
+    /// # Errors
+    /// [`PartitionError::Offline`].
+    pub async fn last_batch(&self) -> Result<(Option<LastBatch>, Option<LeaderEpoch>), PartitionError> {
+        self.run(|log, _| (log.last_batch(), log.latest_epoch())).await
+    }
+
+    /// Tells the shard what the metadata says; from its answer on, every append obeys it.
+    ///
+    /// # Errors
+    /// [`PartitionError::ShutDown`].
+    pub async fn set_leadership(&self, leadership: Leadership) -> Result<(), PartitionError> {
+        let id = self.id;
+        self.ask(|reply| Request::Lead { id, leadership, refuse: None, reply }).await
+    }
+
+    /// Like [`PartitionHandle::set_leadership`], but clients' writes are refused for `reason`: the
+    /// epoch that they would need could not be stored.
+    ///
+    /// # Errors
+    /// [`PartitionError::ShutDown`].
+    pub async fn refuse_writes(&self, leadership: Leadership, reason: &str) -> Result<(), PartitionError> {
+        let (id, refuse) = (self.id, Some(Arc::from(reason)));
+        self.ask(|reply| Request::Lead { id, leadership, refuse, reply }).await
+    }
+
+    /// Syncs and closes the log; its files stay. Afterwards every call fails.
+    ///
+    /// # Errors
+    /// [`PartitionError::Change`] if it could not be closed cleanly.
+    pub async fn close(&self) -> Result<(), PartitionError> {
+        let id = self.id;
+        self.ask(|reply| Request::Close { id, reply }).await?
+    }
+}
