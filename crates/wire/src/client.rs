@@ -47,6 +47,15 @@ pub enum ClientError {
     /// No address was given.
     #[error("no broker address to connect to")]
     NoAddress,
+    /// Several addresses were given and none became a connection.
+    #[error("none of {peers} became a connection")]
+    NoneAnswered {
+        /// All of them, with commas.
+        peers: String,
+        /// The last one's failure.
+        #[source]
+        last: Box<ClientError>,
+    },
     /// The address has no port, or the like.
     #[error("{peer} is not HOST:PORT")]
     BadAddress {
@@ -230,7 +239,7 @@ impl Connection {
     /// Cost: a name lookup, a TCP handshake and one or two round trips per address tried.
     ///
     /// # Errors
-    /// The last address's failure, or `NoAddress`.
+    /// `NoAddress`; a lone address's failure; else `NoneAnswered` with the last one's.
     pub async fn connect<S: AsRef<str>>(bootstrap: &[S], config: &ClientConfig) -> Result<Self, ClientError> {
         let mut last = ClientError::NoAddress;
         for address in bootstrap {
@@ -239,7 +248,11 @@ impl Connection {
                 Err(error) => last = error,
             }
         }
-        Err(last)
+        if bootstrap.len() < 2 {
+            return Err(last);
+        }
+        let peers = bootstrap.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+        Err(ClientError::NoneAnswered { peers, last: Box::new(last) })
     }
 
     async fn connect_to(peer: &str, config: &ClientConfig) -> Result<Self, ClientError> {
