@@ -187,7 +187,8 @@ pub struct FetchPartitionResponse {
     pub aborted_transactions: Option<Vec<AbortedTransaction>>,
     /// Replica to read from instead, −1 for none (11+; lost below).
     pub preferred_read_replica: i32,
-    /// Record batches: whole but perhaps for the last, as they lie in the log.
+    /// Record batches: whole but perhaps for the last, as they lie in the log. Kafka sends an empty
+    /// set, never null, where there are none, errors included; so does the default.
     pub records: Option<Bytes>,
 }
 
@@ -204,7 +205,7 @@ impl Default for FetchPartitionResponse {
             snapshot_id: None,
             aborted_transactions: None,
             preferred_read_replica: -1,
-            records: None,
+            records: Some(Bytes::new()),
         }
     }
 }

@@ -82,7 +82,9 @@ pub const SOFTWARE_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// [`fetch`].
 ///
 /// Each message's inner structures are in the module named after it, as
-/// `msg::metadata_response::MetadataResponseTopic`. Read them with [`decode`] only.
+/// `msg::metadata_response::MetadataResponseTopic`. Read them with [`decode`] only. They are
+/// non-exhaustive: make one with `default()` and set its fields. Encoding fails when a field that
+/// Kafka does not call ignorable is set and the version cannot say it.
 pub mod msg {
     pub use kafka_wire::{
         AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, AddPartitionsToTxnRequest,
