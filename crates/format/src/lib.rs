@@ -63,6 +63,8 @@ mod builder;
 mod control;
 pub mod crc;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod ids;
 mod record;
 pub mod varint;

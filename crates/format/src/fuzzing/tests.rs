@@ -1,0 +1,86 @@
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+fn folder(kind: &str, target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz").join(kind).join(target)
+}
+
+/// Every input in `fuzz/<kind>/<target>`, by name.
+fn inputs(kind: &str, target: &str) -> Vec<(String, Vec<u8>)> {
+    let mut inputs = Vec::new();
+    let folder = folder(kind, target);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    for entry in entries {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().into_string().expect("ASCII names");
+        if !name.starts_with('.') {
+            inputs.push((format!("{kind}/{target}/{name}"), std::fs::read(entry.path()).expect("a file")));
+        }
+    }
+    inputs.sort();
+    inputs
+}
+
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    inputs("seeds", target).into_iter().map(|(_, input)| input).collect()
+}
+
+#[test]
+fn seeds_and_regressions_of_every_target_hold() {
+    for (target, oracle) in TARGETS {
+        let seeds = inputs("seeds", target);
+        assert!(seeds.len() > 10, "{target} has {} seeds", seeds.len());
+        for (name, input) in seeds.into_iter().chain(inputs("regressions", target)) {
+            let verdict = smoke(*oracle, &[input], 0, 0);
+            assert!(verdict.is_ok(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_seeded_loop_over_every_target_finds_nothing() {
+    for (target, oracle) in TARGETS {
+        let finding = smoke(*oracle, &seeds(target), 1279, 4_000).err();
+        assert_eq!(finding, None, "{target}");
+    }
+}
+
+#[test]
+fn the_canary_is_found_and_found_again() {
+    let seeds = seeds("batch");
+    let seeds: Vec<_> = seeds.into_iter().filter(|seed| !seed.contains(&CANARY_BYTE)).collect();
+    let finding = smoke(canary, &seeds, 7, 100_000).expect_err("the canary sings");
+    assert!(finding.input.contains(&CANARY_BYTE));
+    assert_eq!(smoke(canary, &seeds, 7, 100_000), Err(finding.clone()), "the same seed finds the same");
+    assert!(smoke(canary, &[finding.input], 0, 0).is_err(), "as a regression it is found at once");
+}
+
+#[test]
+fn targets_are_the_files_of_the_fuzz_package() {
+    let mut files: Vec<String> = std::fs::read_dir(folder("fuzz_targets", ""))
+        .expect("the targets")
+        .filter_map(|entry| {
+            entry.ok()?.file_name().into_string().ok()?.strip_suffix(".rs").map(str::to_owned)
+        })
+        .collect();
+    files.sort();
+    let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(files, names);
+}
+
+#[test]
+fn an_oracle_notices_a_reader_that_is_wrong() {
+    // Each stands for a mistake that the two readers could disagree about.
+    let good = MirrorPidReset::build(TimestampMs::new(1));
+    let batch = RecordBatch::parse(&good).expect("a batch");
+    assert_eq!(naive::first_control_key(batch.bytes()), Some((0, 7)));
+    assert_eq!(naive::behind_first_key(batch.bytes()), Some(70));
+    assert_eq!(naive::records(&batch).map(|records| records.len()), Some(1));
+    let mut short = good.to_vec();
+    short[61] = 0x18;
+    seal(&mut short);
+    let short = RecordBatch::parse(&short).expect("a batch");
+    assert!(naive::records(&short).is_none(), "a byte is left behind the record");
+    assert_eq!(naive::first_control_key(short.bytes()), Some((0, 7)), "and it is a barrier all the same");
+}
