@@ -78,17 +78,23 @@ pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode> {
 /// Show's lines 2 and 3, in one life of one source and one node.
 fn tier_1(world: &mut World) {
     let Some(source) = stage(world, "source", mirror::start_source) else { return };
-    let Some(mut node) = stage(world, "node", |world| node::Node::start_new(world, "b")) else { return };
-    let Some(seeded) = stage(world, "mirror", |world| mirror::mirror_to_lag_0(world, &source, &node)) else {
-        return;
-    };
-    if stage(world, "stop", |world| mirror::stop_and_check(world, &source, &node, &seeded)).is_some() {
-        stage(world, "after", |world| mirror::writes_after(world, &source, &node, &seeded));
-        let bootstrap = node.address();
-        clients::smoke(world, &bootstrap);
-        stage(world, "kill", |world| crash::ten_rounds(world, &source, &mut node));
+    let node = stage(world, "node", |world| node::Node::start_new(world, "b"))
+        .and_then(|node| with_node(world, &source, node));
+    let kafka = stage(world, "kafka_stop", |world| dump::stop_source(world, source));
+    if let (Some(kafka), Some(node)) = (kafka, node) {
+        stage(world, "dump", |world| dump::compare(world, &kafka, node));
     }
-    stage(world, "dump", |world| dump::compare(world, source, node));
+}
+
+/// All that needs both sides alive; gives the node back if it is worth looking at its files.
+fn with_node(world: &mut World, source: &mirror::Source, mut node: node::Node) -> Option<node::Node> {
+    let seeded = stage(world, "mirror", |world| mirror::mirror_to_lag_0(world, source, &node))?;
+    stage(world, "stop", |world| mirror::stop_and_check(world, source, &node, &seeded))?;
+    stage(world, "after", |world| mirror::writes_after(world, source, &node, &seeded));
+    let bootstrap = node.address();
+    clients::smoke(world, &bootstrap);
+    stage(world, "kill", |world| crash::ten_rounds(world, source, &mut node));
+    Some(node)
 }
 
 /// Runs one stage; its error is one failed check, and what stands on it is not run.

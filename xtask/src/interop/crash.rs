@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
+use super::dump::agrees_with_files;
 use super::logs::{self, Log, Model};
 use super::mirror::{Source, compare_read, read, same_bytes};
 use super::node::Node;
@@ -316,27 +317,7 @@ fn snapshot_of_copy(world: &World, copy: &Path, round: u32) -> Result<()> {
         .collect::<Result<_>>()?;
     Node::start_on(world, &format!("copy-{round}"), &data)?.stop()?;
     for (folder, model) in models {
-        let newest = logs::files(&folder, "snapshot")?.pop().context("a clean stop left no snapshot")?;
-        let name = newest.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        ensure!(
-            name.parse::<i64>()? == model.end,
-            "the snapshot is at {name}, the log ends at {}",
-            model.end
-        );
-        let producers = logs::read_snapshot(&newest)?;
-        ensure!(
-            producers == model.producers,
-            "{}: the snapshot has {producers:?}, the bytes say {:?}",
-            folder.display(),
-            model.producers
-        );
-        let aborted = logs::read_aborted(&folder)?;
-        ensure!(
-            aborted == model.aborted,
-            "{}: the transaction index has {aborted:?}, the bytes say {:?}",
-            folder.display(),
-            model.aborted
-        );
+        agrees_with_files(&folder, &model)?;
     }
     Ok(())
 }

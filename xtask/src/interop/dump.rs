@@ -6,18 +6,86 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::logs::files;
+use super::logs::{self, Log, Model, files};
 use super::mirror::Source;
 use super::node::Node;
 use super::{LIVE, PARTITIONS, TOPIC, World};
 
 const TOOL: &str = "org.apache.kafka.tools.DumpLogSegments";
 
-/// Stops both sides cleanly and dumps every file of the mirrored topics.
-pub(super) fn compare(world: &mut World, source: Source, node: Node) -> Result<()> {
+/// Stops Kafka cleanly and asks its own snapshots and transaction indexes whether our naive model is right.
+pub(super) fn stop_source(world: &mut World, source: Source) -> Result<PathBuf> {
+    let data = source.kafka.stop().context("Kafka's clean stop")?;
+    for topic in [TOPIC, LIVE] {
+        let result = (0..PARTITIONS).try_for_each(|partition| {
+            let folder = data.join(format!("{topic}-{partition}"));
+            let log = Log::read(&folder)?;
+            if log.batches.is_empty() {
+                return Ok(());
+            }
+            let model = Model::of(&log.batches);
+            agrees_with_files(&folder, &model)?;
+            ensure!(
+                logs::read_epochs(&folder)? == model.epochs,
+                "{}: the epoch checkpoint has {:?}, the model {:?}",
+                folder.display(),
+                logs::read_epochs(&folder)?,
+                model.epochs
+            );
+            Ok(())
+        });
+        world.report.check(&format!("control.the_model_agrees_with_kafka_{topic}"), result);
+    }
+    Ok(data)
+}
+
+/// The newest snapshot and the transaction indexes of a cleanly closed log hold what its bytes say.
+pub(super) fn agrees_with_files(folder: &Path, model: &Model) -> Result<()> {
+    let newest = files(folder, "snapshot")?.pop().context("a clean stop left no snapshot")?;
+    let name = newest.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    ensure!(
+        name.parse::<i64>()? == model.end,
+        "{}: the snapshot is at {name}, the log ends at {}",
+        folder.display(),
+        model.end
+    );
+    let producers = logs::read_snapshot(&newest)?;
+    for (id, wanted) in &model.producers {
+        ensure!(
+            producers.get(id) == Some(wanted),
+            "{}: producer {id} is {:?} in the snapshot, the bytes say {wanted:?}",
+            folder.display(),
+            producers.get(id)
+        );
+    }
+    ensure!(
+        producers.len() == model.producers.len(),
+        "{}: the snapshot has producers {:?}, the bytes say {:?}",
+        folder.display(),
+        producers.keys(),
+        model.producers.keys()
+    );
+    let aborted = logs::read_aborted(folder)?;
+    ensure!(
+        aborted == model.aborted,
+        "{}: the transaction index has {aborted:?}, the bytes say {:?}",
+        folder.display(),
+        model.aborted
+    );
+    Ok(())
+}
+
+/// Stops weir cleanly and dumps every file of the mirrored topics on both sides.
+pub(super) fn compare(world: &mut World, theirs: &Path, node: Node) -> Result<()> {
     let ours = node.stop().context("weir's clean stop")?;
-    let theirs = source.kafka.stop().context("Kafka's clean stop")?;
     world.report.check("dump.weir_leaves_a_clean_marker", clean_marker(&ours));
+    for topic in [TOPIC, LIVE] {
+        let result = (0..PARTITIONS).try_for_each(|partition| {
+            let folder = ours.join(format!("{topic}-{partition}"));
+            agrees_with_files(&folder, &Model::of(&Log::read(&folder)?.batches))
+        });
+        world.report.check(&format!("dump.weirs_state_is_what_its_bytes_say_{topic}"), result);
+    }
     for (kind, options) in [
         ("log", ["--print-data-log", "--deep-iteration"].as_slice()),
         ("index", ["--index-sanity-check"].as_slice()),
@@ -28,7 +96,7 @@ pub(super) fn compare(world: &mut World, source: Source, node: Node) -> Result<(
         ("snapshot", [].as_slice()),
     ] {
         let extension = kind.trim_end_matches("_verified");
-        let result = said_of(world, &theirs, extension, options)
+        let result = said_of(world, theirs, extension, options)
             .and_then(|theirs| Ok((theirs, said_of(world, &ours, extension, options)?)))
             .and_then(|(theirs, ours)| {
                 let new: Vec<_> = ours.complaints.difference(&theirs.complaints).take(5).collect();

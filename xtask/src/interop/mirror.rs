@@ -89,6 +89,8 @@ pub(super) fn start_source(world: &mut World) -> Result<Source> {
     seeded.add(&python.stdout)?;
     let result = check_source(&kafka, &seeded);
     world.report.check("source.has_every_codec_and_two_open_transactions", result);
+    let result = Log::read(&kafka.partition(TOPIC, 0)).and_then(|log| collides_at_the_source(&kafka, &log));
+    world.report.check("control.the_ids_do_collide_at_the_source", result);
     Ok(Source { kafka, seeded })
 }
 
@@ -245,9 +247,6 @@ pub(super) fn stop_and_check(world: &mut World, source: &Source, node: &Node, se
     let logs: Vec<Log> = (0..PARTITIONS)
         .map(|partition| Log::read(&source.kafka.partition(TOPIC, partition)))
         .collect::<Result<_>>()?;
-    let result = logs.first().context("no partition").and_then(|log| collides_at_the_source(source, log));
-    world.report.check("stop.control_the_ids_do_collide_at_the_source", result);
-
     node.mirror("stop", &["--mirror", MIRROR, "--topics", TOPIC, "--confirm", MIRROR])?
         .must_succeed("weir mirror stop")?;
     wait_until("STOPPED", Duration::from_secs(60), || {
@@ -272,9 +271,9 @@ pub(super) fn stop_and_check(world: &mut World, source: &Source, node: &Node, se
 }
 
 /// A real Kafka takes the colliding batch for a duplicate: answered with the old offset, and not appended.
-fn collides_at_the_source(source: &Source, log: &Log) -> Result<()> {
+fn collides_at_the_source(kafka: &Kafka, log: &Log) -> Result<()> {
     let batch = collision(log)?;
-    let mut raw = Raw::connect(&source.kafka.address())?;
+    let mut raw = Raw::connect(&kafka.address())?;
     let (error, offset) = raw.produce(TOPIC, 0, &batch)?;
     ensure!(error == 0 && offset < log.end(), "error {error}, offset {offset}: no false duplicate");
     ensure!(raw.end_offset(TOPIC, 0, false)? == log.end(), "the source's log has grown");
