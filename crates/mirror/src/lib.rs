@@ -5,7 +5,8 @@
 //! Not here: logs, files, sockets of a server, the command line; what is written to is a
 //! [`Destination`], what is read from a [`Source`].
 //!
-//! Start from [`partition::MirrorPartition`]: one partition, pure.
+//! Start from [`partition::MirrorPartition`] (one partition, pure), [`fetch::FetchState`]
+//! (what a fetch response means, pure) and [`runner::Mirror`] (drives both).
 //!
 //! ```
 //! use weir_mirror::partition::{Action, Desired, Event, MirrorPartition};
@@ -27,11 +28,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alignment;
 pub mod barrier;
 pub mod destination;
 pub mod failure;
+pub mod fetch;
+pub mod kafka_source;
 pub mod partition;
 pub mod record;
+pub mod runner;
 pub mod source;
 pub mod state;
 

@@ -627,12 +627,7 @@ impl MirrorPartition {
             Err(not_yet) => self.stop_backoff(StopStep::AbortTransactions, not_yet.to_string()),
         }
     }
-
-    /// Says in the status what holds the alignment up; it goes on trying.
-    pub fn waiting(&mut self, cause: Option<String>) {
-        if matches!(self.phase, Phase::Aligning | Phase::Fetching) {
-            self.attempt = if cause.is_some() { self.attempt.saturating_add(1) } else { 0 };
-            self.attention = cause;
-        }
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -271,8 +271,6 @@ pub struct FetchedPartition {
     pub log_start_offset: Option<Offset>,
     /// The source has another history than we: its newest common epoch and that one's end.
     pub diverging: Option<Diverging>,
-    /// Who leads now, if the source says it with the error (Fetch 16).
-    pub current_leader: Option<(BrokerId, LeaderEpoch)>,
     /// Record batches, the last one perhaps cut. Not looked at yet.
     pub records: Bytes,
 }
