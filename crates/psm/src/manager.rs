@@ -135,7 +135,6 @@ impl Transition {
 
 /// What a commit did, for the transaction index, the report and the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "a completed transaction belongs into the transaction index"]
 pub struct Applied {
     /// The transaction that a marker ended.
     pub completed: Option<CompletedTransaction>,
@@ -331,6 +330,7 @@ impl ProducerStateManager {
     /// If the state changed after the check, or the transition is another manager's: batches are
     /// checked and committed one at a time, never gathered, since gathering is how entries from
     /// before a barrier come back.
+    #[must_use = "a completed transaction belongs into the transaction index"]
     pub fn commit(&mut self, transition: Transition) -> Applied {
         assert_eq!(
             transition.revision, self.revision,
