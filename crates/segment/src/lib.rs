@@ -3,8 +3,11 @@
 
 pub mod checkpoint;
 mod config;
+mod error;
 pub mod io;
 pub mod layout;
+mod local_log;
+mod log_segment;
 mod metadata_files;
 mod offset_index;
 mod time_index;
@@ -12,6 +15,9 @@ mod transaction_index;
 mod walk;
 
 pub use config::{SegmentConfig, SegmentConfigError};
+pub use error::SegmentError;
+pub use local_log::{FoundBatch, LocalLog, LogAppend, ReadSlice, SyncTarget, Tail, TimestampAnswer};
+pub use log_segment::LogSegment;
 pub use metadata_files::{
     CleanShutdown, MetaProperties, MetadataFormatError, PartitionMetadata, parse_properties,
 };

@@ -150,6 +150,12 @@ impl OffsetIndex {
         self.entries.truncate(kept);
     }
 
+    /// Forgets entries for `position` and behind.
+    pub(crate) fn truncate_to_position(&mut self, position: u64) {
+        let kept = self.entries.partition_point(|(_, p)| u64::from(*p) < position);
+        self.entries.truncate(kept);
+    }
+
     /// The entries, ascending.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = OffsetIndexEntry> + ExactSizeIterator + '_ {
         let base = self.base_offset;

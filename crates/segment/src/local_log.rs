@@ -1,0 +1,1069 @@
+//! The ordered segments of one partition.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use weir_format::{
+    BatchError, LeaderEpoch, Offset, RecordBatch, RecordError, TimestampMs, TimestampType, header_of,
+};
+
+use crate::config::SegmentConfig;
+use crate::error::SegmentError;
+use crate::io::{FileId, Io, SyncKind, exact};
+use crate::layout::{FileKind, SegmentFileName, Stage};
+use crate::log_segment::{LogSegment, Scan};
+use crate::time_index::TimestampOffset;
+use crate::transaction_index::{AbortedTransaction, TransactionIndex};
+use crate::walk::{BatchInfo, BatchWalker, to_u64};
+
+/// How many readers' places are remembered, so that reading on needs no index.
+const REMEMBERED_PLACES: usize = 8;
+
+/// The segments of one partition: appended to at their end, read by offset, cut at either side.
+///
+/// It knows nothing of producers, leader epochs or durability promises: [`LocalLog::sync_target`] says what a caller has
+/// to sync, and `append` does not wait for it. After a failed change it takes no further one
+/// ([`SegmentError::Failed`]) until it is opened again: what its files say then is the truth.
+#[derive(Debug)]
+pub struct LocalLog {
+    dir: PathBuf,
+    config: SegmentConfig,
+    // INVARIANT: never empty; the last one is active, and its indexes are in memory.
+    segments: BTreeMap<Offset, LogSegment>,
+    log_end_offset: Offset,
+    synced_end_offset: Offset,
+    tail: Option<Tail>,
+    failed: bool,
+    // Offset, base of its segment, and where in it the first batch with this or a higher offset starts.
+    places: VecDeque<(Offset, Offset, u64)>,
+}
+
+/// Bytes behind the last batch of the active segment that are no batch: torn or corrupt, which recovery judges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tail {
+    /// Base offset of the segment.
+    pub base_offset: Offset,
+    /// Where they start in its `.log` file, in bytes.
+    pub position: u64,
+    /// Size of that file, in bytes.
+    pub size: u64,
+    /// What is wrong with the first of them.
+    pub error: BatchError,
+}
+
+/// What [`LocalLog::append`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogAppend {
+    /// First offset that was appended.
+    pub base_offset: Offset,
+    /// Last offset that was appended.
+    pub last_offset: Offset,
+    /// Bases of the segments that were made for it.
+    pub rolled: Vec<Offset>,
+}
+
+/// What has to be synced for everything below `end_offset` to be durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncTarget {
+    /// The file for [`Op::Sync`](crate::io::Op::Sync).
+    pub file: FileId,
+    /// The kind of sync.
+    pub what: SyncKind,
+    /// The log end offset now.
+    pub end_offset: Offset,
+}
+
+/// Whole batches read from the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadSlice {
+    /// Their bytes; empty if there is nothing to read.
+    pub bytes: Bytes,
+    /// Base offset of the first batch, which may be below the offset asked for.
+    pub first_base_offset: Option<Offset>,
+    /// Where to read on: behind the last batch, or the offset asked for.
+    pub next_offset: Offset,
+}
+
+/// A batch that was looked for, with its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundBatch {
+    /// Its header.
+    pub info: BatchInfo,
+    /// All of it.
+    pub bytes: Bytes,
+}
+
+/// Answer to a search by timestamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimestampAnswer {
+    /// The timestamp of the record.
+    pub timestamp: TimestampMs,
+    /// Its offset.
+    pub offset: Offset,
+    /// The leader epoch of its batch.
+    pub leader_epoch: Option<LeaderEpoch>,
+    /// False if the batch is compressed: the record is somewhere in it, and the answer is where the batch starts, with
+    /// its largest timestamp.
+    pub exact: bool,
+}
+
+impl LocalLog {
+    /// Opens the segments of a directory as they are. Without one, an empty segment is made at `start`.
+    ///
+    /// Names and indexes are checked, batches only behind the last index entry of the active segment, and no CRC: what
+    /// is behind the last batch there is said by [`LocalLog::tail`]. What a crash left of a removal is removed.
+    ///
+    /// Cost: a listing and one call per segment; a few reads of the active one.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`]; [`SegmentError::UnfinishedSwap`].
+    pub fn open(
+        io: &mut dyn Io,
+        dir: &Path,
+        config: SegmentConfig,
+        start: Offset,
+    ) -> Result<LocalLog, SegmentError> {
+        let mut segments = BTreeMap::new();
+        let mut others = Vec::new();
+        for path in io.list(dir)? {
+            let Some(name) = SegmentFileName::of(&path) else { continue };
+            if path.file_name() != Some(std::ffi::OsStr::new(&name.to_string())) {
+                // Not written with twenty digits: not by any Kafka.
+                continue;
+            }
+            match (name.stage, name.kind) {
+                (Stage::Deleted | Stage::Cleaned, _) => io.remove(&path)?,
+                (Stage::Swap, _) => return Err(SegmentError::UnfinishedSwap { path }),
+                (Stage::Live, FileKind::Log) => {
+                    let size = io.metadata(&path)?.map_or(0, |metadata| metadata.size);
+                    segments.insert(name.base_offset, LogSegment::found(dir, name.base_offset, size));
+                }
+                (Stage::Live, FileKind::Snapshot) => {}
+                (Stage::Live, _) => others.push((name.base_offset, path)),
+            }
+        }
+        // What is left of a removed segment.
+        for (base_offset, path) in others {
+            if !segments.contains_key(&base_offset) {
+                io.remove(&path)?;
+            }
+        }
+        if segments.is_empty() {
+            segments.insert(start, LogSegment::create(io, dir, start, None)?);
+        }
+        let mut log = LocalLog {
+            dir: dir.to_path_buf(),
+            config,
+            segments,
+            log_end_offset: start,
+            synced_end_offset: start,
+            tail: None,
+            failed: false,
+            places: VecDeque::new(),
+        };
+        log.activate_last(io)?;
+        Ok(log)
+    }
+
+    /// The partition's directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its options.
+    pub fn config(&self) -> &SegmentConfig {
+        &self.config
+    }
+
+    /// Sets options for what is appended from now on.
+    pub fn set_config(&mut self, config: SegmentConfig) {
+        self.config = config;
+    }
+
+    /// The offset behind the last batch.
+    pub fn log_end_offset(&self) -> Offset {
+        self.log_end_offset
+    }
+
+    /// Base offset of the first segment.
+    pub fn first_offset(&self) -> Offset {
+        self.segments.keys().next().copied().unwrap_or(self.log_end_offset)
+    }
+
+    /// The segments, ascending.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &LogSegment> + ExactSizeIterator {
+        self.segments.values()
+    }
+
+    /// The segment that is appended to.
+    pub fn active(&self) -> &LogSegment {
+        match self.segments.values().next_back() {
+            Some(segment) => segment,
+            None => unreachable!("a log has at least one segment"),
+        }
+    }
+
+    /// The bytes of all segments.
+    pub fn size(&self) -> u64 {
+        self.segments.values().map(LogSegment::size).fold(0, u64::saturating_add)
+    }
+
+    /// What was found behind the last batch when the log was opened, until it is cut.
+    pub fn tail(&self) -> Option<&Tail> {
+        self.tail.as_ref()
+    }
+
+    /// Whether an earlier change failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    fn active_mut(&mut self) -> &mut LogSegment {
+        match self.segments.values_mut().next_back() {
+            Some(segment) => segment,
+            None => unreachable!("a log has at least one segment"),
+        }
+    }
+
+    fn segment_mut(&mut self, base_offset: Offset) -> Result<&mut LogSegment, SegmentError> {
+        match self.segments.get_mut(&base_offset) {
+            Some(segment) => Ok(segment),
+            None => Err(SegmentError::NoSegment { dir: self.dir.clone(), base_offset }),
+        }
+    }
+
+    /// Base of the segment that holds `offset`, if it is not below all of them.
+    fn floor(&self, offset: Offset) -> Option<Offset> {
+        self.segments.range(..=offset).next_back().map(|(base, _)| *base)
+    }
+
+    fn bases_from(&self, base: Offset) -> Vec<Offset> {
+        self.segments.range(base..).map(|(base, _)| *base).collect()
+    }
+
+    /// Runs a change; if it fails, no further one is taken.
+    fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut LocalLog) -> Result<T, SegmentError>,
+    ) -> Result<T, SegmentError> {
+        if self.failed {
+            return Err(SegmentError::Failed { dir: self.dir.clone() });
+        }
+        let result = change(self);
+        if let Err(error) = &result {
+            // What was refused before anything was done has changed nothing.
+            self.failed = !matches!(
+                error,
+                SegmentError::NotBatches { .. }
+                    | SegmentError::NotMonotonic { .. }
+                    | SegmentError::OutOfRange { .. }
+                    | SegmentError::Tail { .. }
+                    | SegmentError::NoSegment { .. }
+            );
+        }
+        result
+    }
+
+    fn activate_last(&mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
+        let config = self.config;
+        let scan = self.active_mut().activate(io, &config)?;
+        self.adopt(io, &scan)
+    }
+
+    /// Takes the end of the active segment as the end of the log.
+    fn adopt(&mut self, io: &mut dyn Io, scan: &Scan) -> Result<(), SegmentError> {
+        self.log_end_offset = scan.next_offset;
+        self.synced_end_offset = scan.next_offset;
+        self.places.clear();
+        let active = self.active_mut();
+        let base_offset = active.base_offset();
+        self.tail = match scan.stopped_by {
+            None => None,
+            Some(error) => {
+                let file = active.log(io)?;
+                Some(Tail { base_offset, position: scan.valid_size, size: io.len(file)?, error })
+            }
+        };
+        Ok(())
+    }
+
+    // Appending.
+
+    /// Whether appending this batch would start a new segment, whose base would be the batch's base offset.
+    ///
+    /// Kafka: `LogSegment.shouldRoll`. By size, by time, because an index is full, or because the offset is too far from
+    /// the segment's base.
+    pub fn needs_roll(&self, batch: &RecordBatch<'_>, now: TimestampMs) -> bool {
+        let header = batch.header();
+        self.active().needs_roll(
+            &self.config,
+            header.last_offset(),
+            to_u64(header.size()),
+            header.max_timestamp(),
+            now,
+        )
+    }
+
+    /// Appends one batch; see [`LocalLog::append_bytes`].
+    ///
+    /// Cost: one copy of the batch.
+    ///
+    /// # Errors
+    /// As [`LocalLog::append_bytes`].
+    pub fn append(
+        &mut self,
+        io: &mut dyn Io,
+        batch: &RecordBatch<'_>,
+        now: TimestampMs,
+    ) -> Result<LogAppend, SegmentError> {
+        self.append_bytes(io, Bytes::copy_from_slice(batch.bytes()), now)
+    }
+
+    /// Appends whole batches, whose offsets ascend from the log end offset; gaps are taken.
+    ///
+    /// When it returns, the bytes have been written, not synced. Frames and headers are looked at, no CRC.
+    ///
+    /// Cost: no copy; one write, and for each segment that is started the syncs of the one before.
+    ///
+    /// # Errors
+    /// [`SegmentError::NotBatches`], [`SegmentError::NotMonotonic`], [`SegmentError::Tail`]: nothing was changed.
+    /// [`SegmentError::Io`]: a part may be in the file, and the log takes no further change.
+    pub fn append_bytes(
+        &mut self,
+        io: &mut dyn Io,
+        bytes: Bytes,
+        now: TimestampMs,
+    ) -> Result<LogAppend, SegmentError> {
+        self.change(|log| {
+            log.check_no_tail()?;
+            let batches = log.check_batches(&bytes)?;
+            let (Some(first), Some(last)) = (batches.first(), batches.last()) else {
+                let have = bytes.len();
+                let source = BatchError::Truncated { need: weir_format::HEADER_SIZE, have };
+                return Err(SegmentError::NotBatches { position: 0, source });
+            };
+            let done = LogAppend {
+                base_offset: first.base_offset,
+                last_offset: last.last_offset,
+                rolled: Vec::new(),
+            };
+            log.append_checked(io, &bytes, &batches, now, done)
+        })
+    }
+
+    fn check_no_tail(&self) -> Result<(), SegmentError> {
+        match &self.tail {
+            Some(tail) => Err(SegmentError::Tail {
+                path: crate::layout::file_path(&self.dir, tail.base_offset, FileKind::Log),
+                position: tail.position,
+                size: tail.size,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The batches in `bytes`, with their positions in it.
+    fn check_batches(&self, bytes: &[u8]) -> Result<Vec<BatchInfo>, SegmentError> {
+        let mut batches = Vec::new();
+        let (mut at, mut end) = (0, self.log_end_offset);
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let not_batches = |source| SegmentError::NotBatches { position: at, source };
+            let header = header_of(rest).map_err(not_batches)?;
+            if header.size() > rest.len() {
+                return Err(not_batches(BatchError::Truncated { need: header.size(), have: rest.len() }));
+            }
+            if header.base_offset() < end {
+                return Err(SegmentError::NotMonotonic {
+                    base_offset: header.base_offset(),
+                    log_end_offset: end,
+                });
+            }
+            end = header.next_offset();
+            batches.push(BatchInfo {
+                position: to_u64(at),
+                size: to_u64(header.size()),
+                base_offset: header.base_offset(),
+                last_offset: header.last_offset(),
+                next_offset: header.next_offset(),
+                leader_epoch: header.leader_epoch(),
+                max_timestamp: header.max_timestamp(),
+            });
+            at += header.size();
+        }
+        Ok(batches)
+    }
+
+    fn append_checked(
+        &mut self,
+        io: &mut dyn Io,
+        bytes: &Bytes,
+        batches: &[BatchInfo],
+        now: TimestampMs,
+        mut done: LogAppend,
+    ) -> Result<LogAppend, SegmentError> {
+        let config = self.config;
+        let mut rest = batches;
+        while let Some(first) = rest.first() {
+            let roll = |segment: &LogSegment, b: &BatchInfo| {
+                segment.needs_roll(&config, b.last_offset, b.size, b.max_timestamp, now)
+            };
+            if roll(self.active(), first) {
+                self.roll_to(io, first.base_offset, now)?;
+                done.rolled.push(first.base_offset);
+            }
+            // One write for all batches that go into this segment.
+            let active = self.active_mut();
+            let start = active.size();
+            let mut count = 0;
+            for batch in rest {
+                if count > 0 && roll(active, batch) {
+                    break;
+                }
+                let placed = BatchInfo { position: active.size(), ..*batch };
+                active.appended(&config, &placed, now);
+                count += 1;
+            }
+            let (group, later) = rest.split_at(count);
+            rest = later;
+            let Some(last) = group.last() else { break };
+            let range = |position: u64| usize::try_from(position).unwrap_or(usize::MAX);
+            let part = bytes.slice(range(first.position)..range(last.end()));
+            let file = active.writable_log(io)?;
+            if let Err(error) = exact::write_all(io, file, start, part) {
+                active.forget_above(start);
+                return Err(error.into());
+            }
+            self.log_end_offset = last.next_offset;
+        }
+        Ok(done)
+    }
+
+    /// Starts a new segment at `base`, or at the log end offset if that is higher, and returns its base offset.
+    ///
+    /// The old one is cut to its exact size and durable, with its indexes, before the new one is made.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::Tail`].
+    pub fn roll(
+        &mut self,
+        io: &mut dyn Io,
+        base: Option<Offset>,
+        now: TimestampMs,
+    ) -> Result<Offset, SegmentError> {
+        self.change(|log| {
+            log.check_no_tail()?;
+            let base = base.unwrap_or(log.log_end_offset).max(log.log_end_offset);
+            log.roll_to(io, base, now)?;
+            Ok(base)
+        })
+    }
+
+    fn roll_to(&mut self, io: &mut dyn Io, base: Offset, now: TimestampMs) -> Result<(), SegmentError> {
+        assert!(base >= self.log_end_offset, "a segment starts at the end of the log or behind it");
+        if self.active().base_offset() == base {
+            assert_eq!(self.active().size(), 0, "a segment with batches does not end at its base");
+            return Ok(());
+        }
+        let active = self.active_mut();
+        active.finish(io)?;
+        active.deactivate(io)?;
+        self.synced_end_offset = self.log_end_offset;
+        let segment = LogSegment::create(io, &self.dir, base, Some(now))?;
+        self.segments.insert(base, segment);
+        self.log_end_offset = base;
+        self.synced_end_offset = base;
+        Ok(())
+    }
+
+    // Durability.
+
+    /// What has to be synced for everything appended so far to be durable; `None` if it is.
+    ///
+    /// The caller submits the sync, so that one covers many appends, and says [`LocalLog::synced`] when it was reaped.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`] if the file cannot be opened.
+    pub fn sync_target(&mut self, io: &mut dyn Io) -> Result<Option<SyncTarget>, SegmentError> {
+        if self.synced_end_offset >= self.log_end_offset {
+            return Ok(None);
+        }
+        let end_offset = self.log_end_offset;
+        let file = self.active_mut().writable_log(io)?;
+        Ok(Some(SyncTarget { file, what: SyncKind::Data, end_offset }))
+    }
+
+    /// Takes note that a sync was reaped, and whether it succeeded. After a failure no further change is taken.
+    pub fn synced(&mut self, target: &SyncTarget, succeeded: bool) {
+        if succeeded {
+            let end = target.end_offset.min(self.log_end_offset);
+            self.synced_end_offset = self.synced_end_offset.max(end);
+        } else {
+            self.failed = true;
+        }
+    }
+
+    /// The offset below which everything is known to be durable since the log was opened.
+    ///
+    /// What was there at opening counts as durable only if the caller knows so: see the recovery point.
+    pub fn synced_end_offset(&self) -> Offset {
+        self.synced_end_offset
+    }
+
+    /// Makes everything durable: the active segment and its transaction index. Blocking.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`].
+    pub fn flush(&mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
+        self.change(|log| {
+            let active = log.active_mut();
+            let file = active.writable_log(io)?;
+            // DURABLE: every batch of the active segment; older ones were synced when they were left.
+            exact::sync(io, file, SyncKind::All)?;
+            active.sync_transactions(io)?;
+            log.synced_end_offset = log.log_end_offset;
+            Ok(())
+        })
+    }
+
+    /// Ends the use of the log: everything durable, files cut to their exact sizes, closed.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::Failed`]: this was no clean stop.
+    pub fn close(mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
+        let finished = self.change(|log| {
+            log.check_no_tail()?;
+            log.active_mut().finish(io)?;
+            Ok(io.sync_dir(&log.dir)?)
+        });
+        self.abandon(io).and(finished)
+    }
+
+    /// Closes the files as they are.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`].
+    pub fn abandon(mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
+        for segment in self.segments.values_mut() {
+            segment.close(io)?;
+        }
+        Ok(())
+    }
+
+    // Reading.
+
+    /// Whole batches from the one that holds `from`, or the first behind it, below `end`.
+    ///
+    /// Inputs: `max_bytes` is what is returned at most; a first batch that is larger is returned alone with
+    /// `at_least_one`. `end` is exclusive, and no batch that reaches beyond it is returned. A read ends at the end of a
+    /// segment.
+    ///
+    /// Cost: one read of the batches, one or two small ones to find them.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfRange`] if `from` is outside the segments; [`SegmentError::Invalid`].
+    pub fn read(
+        &mut self,
+        io: &mut dyn Io,
+        from: Offset,
+        max_bytes: usize,
+        end: Offset,
+        at_least_one: bool,
+    ) -> Result<ReadSlice, SegmentError> {
+        let start = self.check_range(from)?;
+        let nothing = ReadSlice { bytes: Bytes::new(), first_base_offset: None, next_offset: from };
+        let end = end.min(self.log_end_offset);
+        if from >= end {
+            return Ok(nothing);
+        }
+        let config = self.config;
+        for base in self.bases_from(start) {
+            let hint = self.places.iter().find(|(offset, segment, _)| (*offset, *segment) == (from, base));
+            let hint = hint.map(|(_, _, position)| *position);
+            let segment = self.segment_mut(base)?;
+            let Some(first) = segment.locate(io, &config, from, hint)? else { continue };
+            if first.next_offset > end {
+                return Ok(nothing);
+            }
+            let budget = to_u64(max_bytes);
+            if first.size > budget && !at_least_one {
+                return Ok(nothing);
+            }
+            let bytes = segment.read(io, first.position, budget.max(first.size))?;
+            let (size, next_offset) =
+                whole_batches(&bytes, end).map_err(|(at, source)| SegmentError::Invalid {
+                    path: segment.log_path().to_path_buf(),
+                    position: first.position.saturating_add(to_u64(at)),
+                    source,
+                })?;
+            let size = if size == 0 { usize::try_from(first.size).unwrap_or(usize::MAX) } else { size };
+            let next_offset = next_offset.unwrap_or(first.next_offset);
+            self.remember(next_offset, base, first.position.saturating_add(to_u64(size)));
+            return Ok(ReadSlice {
+                bytes: bytes.slice(..size),
+                first_base_offset: Some(first.base_offset),
+                next_offset,
+            });
+        }
+        Ok(nothing)
+    }
+
+    fn remember(&mut self, offset: Offset, base: Offset, position: u64) {
+        self.places.retain(|place| *place != (offset, base, position));
+        if self.places.len() >= REMEMBERED_PLACES {
+            self.places.pop_front();
+        }
+        self.places.push_back((offset, base, position));
+    }
+
+    /// Base of the segment to start reading `from`.
+    fn check_range(&self, from: Offset) -> Result<Offset, SegmentError> {
+        let out_of_range = SegmentError::OutOfRange {
+            offset: from,
+            first_offset: self.first_offset(),
+            log_end_offset: self.log_end_offset,
+        };
+        match self.floor(from) {
+            Some(base) if from <= self.log_end_offset => Ok(base),
+            _ => Err(out_of_range),
+        }
+    }
+
+    /// The largest timestamp of the log and the last offset of the first batch that has it.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::Invalid`].
+    pub fn largest_timestamp(&mut self, io: &mut dyn Io) -> Result<Option<TimestampOffset>, SegmentError> {
+        let config = self.config;
+        let mut largest: Option<TimestampOffset> = None;
+        for segment in self.segments.values_mut() {
+            if let Some(found) = segment.largest_timestamp(io, &config)?
+                && largest.is_none_or(|largest| largest.timestamp < found.timestamp)
+            {
+                largest = Some(found);
+            }
+        }
+        Ok(largest)
+    }
+
+    /// The largest timestamp of one segment.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::Invalid`], [`SegmentError::NoSegment`].
+    pub fn segment_largest_timestamp(
+        &mut self,
+        io: &mut dyn Io,
+        base_offset: Offset,
+    ) -> Result<Option<TimestampOffset>, SegmentError> {
+        let config = self.config;
+        self.segment_mut(base_offset)?.largest_timestamp(io, &config)
+    }
+
+    /// The first batch that has the largest timestamp of the log.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::Invalid`].
+    pub fn batch_of_largest_timestamp(
+        &mut self,
+        io: &mut dyn Io,
+    ) -> Result<Option<FoundBatch>, SegmentError> {
+        match self.largest_timestamp(io)? {
+            Some(largest) => self.batch_at(io, largest.offset),
+            None => Ok(None),
+        }
+    }
+
+    /// The batch that holds `offset`, or the first behind it.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::Invalid`], [`SegmentError::OutOfRange`].
+    pub fn batch_at(&mut self, io: &mut dyn Io, offset: Offset) -> Result<Option<FoundBatch>, SegmentError> {
+        let start = self.check_range(offset)?;
+        let config = self.config;
+        for base in self.bases_from(start) {
+            let segment = self.segment_mut(base)?;
+            if let Some(info) = segment.locate(io, &config, offset, None)? {
+                return Ok(Some(FoundBatch { info, bytes: segment.read(io, info.position, info.size)? }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The last batch of the log.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::Invalid`].
+    pub fn last_batch(&mut self, io: &mut dyn Io) -> Result<Option<FoundBatch>, SegmentError> {
+        let config = self.config;
+        let Some(last) = Offset::new(self.log_end_offset.get().saturating_sub(1)) else { return Ok(None) };
+        for segment in self.segments.values_mut().rev() {
+            if segment.size() == 0 {
+                continue;
+            }
+            // The last offset of an older segment may lie well below the base of its successor.
+            let mut found = segment.locate(io, &config, last, None)?;
+            if found.is_none() {
+                found = segment.last_info(io, &config)?;
+            }
+            return match found {
+                Some(info) => {
+                    Ok(Some(FoundBatch { info, bytes: segment.read(io, info.position, info.size)? }))
+                }
+                None => Ok(None),
+            };
+        }
+        Ok(None)
+    }
+
+    /// The first batch that holds `from` or a higher offset and has a timestamp of at least `timestamp`.
+    ///
+    /// Its matching record may lie below `from`, or be missing where only such a one matches: ask again from behind it.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::Invalid`], [`SegmentError::OutOfRange`].
+    pub fn batch_for_timestamp(
+        &mut self,
+        io: &mut dyn Io,
+        timestamp: TimestampMs,
+        from: Offset,
+    ) -> Result<Option<FoundBatch>, SegmentError> {
+        let start = self.check_range(from)?;
+        let config = self.config;
+        for base in self.bases_from(start) {
+            let segment = self.segment_mut(base)?;
+            let largest = segment.largest_timestamp(io, &config)?;
+            if largest.is_some_and(|largest| largest.timestamp < timestamp) {
+                continue;
+            }
+            if let Some(info) = segment.locate_timestamp(io, &config, timestamp, from)? {
+                return Ok(Some(FoundBatch { info, bytes: segment.read(io, info.position, info.size)? }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first record at or behind `from` with a timestamp of at least `timestamp`. Kafka: `findOffsetByTimestamp`.
+    ///
+    /// # Errors
+    /// As [`LocalLog::batch_for_timestamp`].
+    pub fn offset_for_timestamp(
+        &mut self,
+        io: &mut dyn Io,
+        timestamp: TimestampMs,
+        from: Offset,
+    ) -> Result<Option<TimestampAnswer>, SegmentError> {
+        let mut from = from;
+        while let Some(found) = self.batch_for_timestamp(io, timestamp, from)? {
+            let leader_epoch = found.info.leader_epoch;
+            let invalid = |source| SegmentError::Invalid {
+                path: PathBuf::new(),
+                position: found.info.position,
+                source,
+            };
+            let batch = RecordBatch::parse_without_crc(&found.bytes).map_err(invalid)?;
+            let append_time = batch.header().timestamp_type() == TimestampType::LogAppendTime;
+            let whole = TimestampAnswer {
+                timestamp: found.info.max_timestamp,
+                offset: found.info.base_offset.max(from),
+                leader_epoch,
+                exact: append_time,
+            };
+            match batch.records() {
+                Err(RecordError::Compressed { .. }) => return Ok(Some(whole)),
+                // Not ours to judge: the batch is where it starts.
+                Err(_) => return Ok(Some(TimestampAnswer { exact: false, ..whole })),
+                Ok(records) => {
+                    for record in records.map_while(Result::ok) {
+                        let stamp = if append_time { found.info.max_timestamp } else { record.timestamp };
+                        if record.offset >= from && stamp >= timestamp {
+                            return Ok(Some(TimestampAnswer {
+                                timestamp: stamp,
+                                offset: record.offset,
+                                leader_epoch,
+                                exact: true,
+                            }));
+                        }
+                    }
+                }
+            }
+            from = found.info.next_offset;
+        }
+        Ok(None)
+    }
+
+    // Aborted transactions.
+
+    /// Adds an aborted transaction to the index of the active segment, which holds its ABORT or barrier.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::TransactionIndex`].
+    pub fn append_aborted(
+        &mut self,
+        io: &mut dyn Io,
+        aborted: AbortedTransaction,
+    ) -> Result<(), SegmentError> {
+        self.change(|log| log.active_mut().append_aborted(io, aborted))
+    }
+
+    /// The aborted transactions that overlap `[from, end)`. Kafka: `LocalLog.collectAbortedTransactions`.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::TransactionIndex`].
+    pub fn aborted_in_range(
+        &mut self,
+        io: &mut dyn Io,
+        from: Offset,
+        end: Offset,
+    ) -> Result<Vec<AbortedTransaction>, SegmentError> {
+        let mut found = Vec::new();
+        let first = self.floor(from).unwrap_or_else(|| self.first_offset());
+        for segment in self.segments.range_mut(first..).map(|(_, segment)| segment) {
+            if segment.collect_aborted(io, from, end, &mut found)? {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// All aborted transactions of one segment.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::NoSegment`]; [`SegmentError::TransactionIndex`]: replay has to give it again.
+    pub fn segment_transactions(
+        &mut self,
+        io: &mut dyn Io,
+        base_offset: Offset,
+    ) -> Result<TransactionIndex, SegmentError> {
+        let segment = self.segment_mut(base_offset)?;
+        match segment.transaction_index() {
+            Some(index) => Ok(index.clone()),
+            None => segment.read_transactions(io),
+        }
+    }
+
+    /// Puts what a replay found in place of the transaction index of one segment, durably.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
+    pub fn replace_transactions(
+        &mut self,
+        io: &mut dyn Io,
+        base_offset: Offset,
+        index: TransactionIndex,
+    ) -> Result<(), SegmentError> {
+        self.change(|log| Ok(log.segment_mut(base_offset)?.replace_transactions(io, index)?))
+    }
+
+    // Cutting.
+
+    /// Cuts off every batch that holds `offset` or a higher one, durably, and returns the log end offset.
+    ///
+    /// A batch that reaches over `offset` goes as a whole, so the log may then end below it: unlike in Kafka, the log
+    /// end offset is always what the bytes say, now and after a restart. Below the first segment everything goes, and the
+    /// log starts at `offset`.
+    ///
+    /// Later segments are removed from the last one down, each name durably, so that a crash leaves a shorter log and
+    /// never one with a hole. The recovery point must be at or below `offset` before.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::Invalid`].
+    pub fn truncate_to(&mut self, io: &mut dyn Io, offset: Offset) -> Result<Offset, SegmentError> {
+        self.change(|log| {
+            if offset >= log.log_end_offset {
+                return Ok(log.log_end_offset);
+            }
+            let Some(base) = log.floor(offset) else {
+                return log.start_over(io, offset);
+            };
+            log.tail = None;
+            log.remove_above(io, base)?;
+            let config = log.config;
+            let active = log.active_mut();
+            active.activate(io, &config)?;
+            let cut = active.locate(io, &config, offset, None)?;
+            let scan = match cut {
+                Some(batch) => active.cut(io, &config, batch.position)?,
+                // The offset lies in a gap at the end of the segment: nothing to cut.
+                None => {
+                    let size = active.size();
+                    active.cut(io, &config, size)?
+                }
+            };
+            log.adopt(io, &scan)?;
+            Ok(log.log_end_offset)
+        })
+    }
+
+    /// Removes everything, and starts again with an empty segment at `offset`. Durable.
+    ///
+    /// After a crash the log is a prefix of what it was, or empty, or the new one.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`].
+    pub fn truncate_fully_and_start_at(
+        &mut self,
+        io: &mut dyn Io,
+        offset: Offset,
+    ) -> Result<(), SegmentError> {
+        self.change(|log| log.start_over(io, offset).map(|_| ()))
+    }
+
+    fn start_over(&mut self, io: &mut dyn Io, offset: Offset) -> Result<Offset, SegmentError> {
+        self.tail = None;
+        while let Some((_, segment)) = self.segments.pop_last() {
+            if let Err(error) = segment.remove(io) {
+                // The log keeps a segment, so that what is asked of it meets an error and not an assertion.
+                self.segments.insert(offset, LogSegment::found(&self.dir, offset, 0));
+                return Err(error.into());
+            }
+        }
+        let segment = LogSegment::create(io, &self.dir, offset, None);
+        let segment = match segment {
+            Ok(segment) => segment,
+            Err(error) => {
+                self.segments.insert(offset, LogSegment::found(&self.dir, offset, 0));
+                return Err(error.into());
+            }
+        };
+        self.segments.insert(offset, segment);
+        self.log_end_offset = offset;
+        self.synced_end_offset = offset;
+        self.places.clear();
+        Ok(offset)
+    }
+
+    fn remove_above(&mut self, io: &mut dyn Io, base: Offset) -> Result<Vec<Offset>, SegmentError> {
+        let mut removed = Vec::new();
+        let above: Vec<Offset> =
+            self.segments.range((Bound::Excluded(base), Bound::Unbounded)).map(|(b, _)| *b).collect();
+        for base in above.into_iter().rev() {
+            if let Some(segment) = self.segments.remove(&base) {
+                segment.remove(io)?;
+                removed.push(base);
+            }
+        }
+        if !removed.is_empty() {
+            self.places.clear();
+        }
+        Ok(removed)
+    }
+
+    /// Removes the segments that lie wholly below `offset`, the first one first, durably; the active one stays. Returns
+    /// their base offsets.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`].
+    pub fn delete_before(&mut self, io: &mut dyn Io, offset: Offset) -> Result<Vec<Offset>, SegmentError> {
+        self.change(|log| {
+            let mut removed = Vec::new();
+            loop {
+                let mut bases = log.segments.keys();
+                let (Some(first), Some(second)) = (bases.next().copied(), bases.next().copied()) else {
+                    break;
+                };
+                if second > offset {
+                    break;
+                }
+                if let Some(segment) = log.segments.remove(&first) {
+                    segment.remove(io)?;
+                    removed.push(first);
+                }
+            }
+            log.places.retain(|(_, base, _)| !removed.contains(base));
+            Ok(removed)
+        })
+    }
+
+    // For recovery.
+
+    /// Walks the whole batches of one segment from a position, to the end of its file as it was found.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
+    pub fn walk(
+        &mut self,
+        io: &mut dyn Io,
+        base_offset: Offset,
+        position: u64,
+    ) -> Result<BatchWalker, SegmentError> {
+        let file = self.log_file(io, base_offset)?;
+        let size = io.len(file)?;
+        Ok(BatchWalker::new(file, position, size))
+    }
+
+    /// The `.log` file of one segment, open to read.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
+    pub fn log_file(&mut self, io: &mut dyn Io, base_offset: Offset) -> Result<FileId, SegmentError> {
+        Ok(self.segment_mut(base_offset)?.log(io)?)
+    }
+
+    /// Cuts the file of one segment at a position where a batch ends, durably; its indexes follow. Later segments stay.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
+    pub fn cut_segment(
+        &mut self,
+        io: &mut dyn Io,
+        base_offset: Offset,
+        position: u64,
+    ) -> Result<(), SegmentError> {
+        self.change(|log| {
+            let config = log.config;
+            let is_active = log.active().base_offset() == base_offset;
+            let segment = log.segment_mut(base_offset)?;
+            segment.activate(io, &config)?;
+            let scan = segment.cut(io, &config, position)?;
+            if is_active {
+                return log.adopt(io, &scan);
+            }
+            segment.finish(io)?;
+            segment.deactivate(io)?;
+            log.places.clear();
+            Ok(())
+        })
+    }
+
+    /// Removes the segments above the one at `base_offset`, durably, the last one first; that one becomes active.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
+    pub fn remove_segments_above(
+        &mut self,
+        io: &mut dyn Io,
+        base_offset: Offset,
+    ) -> Result<Vec<Offset>, SegmentError> {
+        self.change(|log| {
+            log.segment_mut(base_offset)?;
+            log.tail = None;
+            let removed = log.remove_above(io, base_offset)?;
+            log.activate_last(io)?;
+            Ok(removed)
+        })
+    }
+
+    /// Builds the offset index and the time index of one segment again from its batches.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
+    pub fn rebuild_indexes(&mut self, io: &mut dyn Io, base_offset: Offset) -> Result<(), SegmentError> {
+        let config = self.config;
+        self.segment_mut(base_offset)?.rebuild_indexes(io, &config)
+    }
+}
+
+/// How many of these bytes are whole batches below `end`, and the offset behind them.
+fn whole_batches(bytes: &[u8], end: Offset) -> Result<(usize, Option<Offset>), (usize, BatchError)> {
+    let (mut at, mut next) = (0, None);
+    while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= weir_format::HEADER_SIZE) {
+        let header = header_of(rest).map_err(|source| (at, source))?;
+        if header.size() > rest.len() || header.next_offset() > end {
+            break;
+        }
+        at += header.size();
+        next = Some(header.next_offset());
+    }
+    Ok((at, next))
+}

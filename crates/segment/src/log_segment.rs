@@ -1,0 +1,1036 @@
+//! One segment: a `.log` file and its three indexes.
+//!
+//! The indexes of the active segment are in memory and are written when it is closed or rolled; those of older
+//! segments are read where they lie. An index that is absent, empty, cut or wrong is built again from the log, when it
+//! is first needed: it never changes an answer, only how long it takes.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use weir_format::{BatchError, Offset, TimestampMs};
+
+use crate::config::SegmentConfig;
+use crate::error::SegmentError;
+use crate::io::{FileId, Io, IoError, Open, SyncKind, durable, exact};
+use crate::layout::{FileKind, file_path};
+use crate::offset_index::{self, OffsetIndex};
+use crate::time_index::{self, TimeIndex, TimestampOffset};
+use crate::transaction_index::{self, AbortedTransaction, TransactionIndex};
+use crate::walk::{BatchInfo, HeaderWalker, WalkError, to_u64};
+
+/// An index is built again if more than this many batches lie behind its last entry.
+const MOST_UNINDEXED: usize = 1_000;
+
+/// The largest index file that is read into memory, in bytes; a larger one is built again.
+const MAX_INDEX_SIZE: usize = 64 << 20;
+
+/// How many entries of an index file are read at once at the end of a binary search.
+const SEARCH_BLOCK: u64 = 256;
+
+/// How many entries of a transaction index are read at once.
+const TRANSACTION_BLOCK: usize = 4_096;
+
+/// One segment of a log.
+#[derive(Debug)]
+pub struct LogSegment {
+    base_offset: Offset,
+    log_path: PathBuf,
+    // INVARIANT: the bytes below `size` are whole batches, as far as they were looked at.
+    size: u64,
+    log: Option<FileId>,
+    writable: bool,
+    indexes: Indexes,
+    index_files: [Option<FileId>; 2],
+    transactions: Option<TransactionIndex>,
+    transaction_file: Option<FileId>,
+    transactions_unsynced: bool,
+    /// `None`: not looked for yet.
+    largest_timestamp: Option<Option<TimestampOffset>>,
+    /// `None`: not looked for yet. The largest timestamp of the first batch, if it is one.
+    first_timestamp: Option<Option<TimestampMs>>,
+    bytes_since_index_entry: u64,
+    created: Option<TimestampMs>,
+}
+
+#[derive(Debug)]
+enum Indexes {
+    /// Not looked at yet.
+    Unknown,
+    /// In memory.
+    Memory { offsets: OffsetIndex, times: TimeIndex },
+    /// On the disk, found to be good, with this many entries.
+    Files { offsets: u64, times: u64 },
+}
+
+/// What a walk over a whole segment finds.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) valid_size: u64,
+    pub(crate) next_offset: Offset,
+    pub(crate) stopped_by: Option<BatchError>,
+}
+
+impl LogSegment {
+    /// A segment whose `.log` file has been found.
+    pub(crate) fn found(dir: &Path, base_offset: Offset, size: u64) -> LogSegment {
+        LogSegment {
+            base_offset,
+            log_path: file_path(dir, base_offset, FileKind::Log),
+            size,
+            log: None,
+            writable: false,
+            indexes: Indexes::Unknown,
+            index_files: [None, None],
+            transactions: None,
+            transaction_file: None,
+            transactions_unsynced: false,
+            largest_timestamp: None,
+            first_timestamp: None,
+            bytes_since_index_entry: 0,
+            created: None,
+        }
+    }
+
+    /// Makes the `.log` file of an empty segment, its name durable.
+    pub(crate) fn create(
+        io: &mut dyn Io,
+        dir: &Path,
+        base_offset: Offset,
+        now: Option<TimestampMs>,
+    ) -> Result<LogSegment, IoError> {
+        let mut segment = LogSegment::found(dir, base_offset, 0);
+        segment.log = Some(io.open(&segment.log_path, Open::CreateNew)?);
+        segment.writable = true;
+        segment.indexes =
+            Indexes::Memory { offsets: OffsetIndex::new(base_offset), times: TimeIndex::new(base_offset) };
+        segment.transactions = Some(TransactionIndex::new());
+        segment.largest_timestamp = Some(None);
+        segment.first_timestamp = Some(None);
+        segment.created = now;
+        // DURABLE: the name of the new segment.
+        io.sync_dir(dir)?;
+        Ok(segment)
+    }
+
+    /// The offset in the names of its files: no offset in it is lower.
+    pub fn base_offset(&self) -> Offset {
+        self.base_offset
+    }
+
+    /// Size of its batches, in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Path of its `.log` file.
+    pub fn log_path(&self) -> &Path {
+        &self.log_path
+    }
+
+    /// The indexes, where they are in memory.
+    pub fn indexes(&self) -> Option<(&OffsetIndex, &TimeIndex)> {
+        match &self.indexes {
+            Indexes::Memory { offsets, times } => Some((offsets, times)),
+            _ => None,
+        }
+    }
+
+    /// The transaction index, where it is in memory.
+    pub fn transaction_index(&self) -> Option<&TransactionIndex> {
+        self.transactions.as_ref()
+    }
+
+    fn path(&self, kind: FileKind) -> PathBuf {
+        file_path(durable::parent(&self.log_path), self.base_offset, kind)
+    }
+
+    fn invalid(&self, position: u64, source: BatchError) -> SegmentError {
+        SegmentError::Invalid { path: self.log_path.clone(), position, source }
+    }
+
+    fn walk_error(&self, error: WalkError) -> SegmentError {
+        match error {
+            WalkError::Io(error) => SegmentError::Io(error),
+            WalkError::Invalid { position, source } => self.invalid(position, source),
+        }
+    }
+
+    /// The `.log` file, opened if it is not.
+    pub(crate) fn log(&mut self, io: &mut dyn Io) -> Result<FileId, IoError> {
+        match self.log {
+            Some(file) => Ok(file),
+            None => {
+                let file = io.open(&self.log_path, if self.writable { Open::Write } else { Open::Read })?;
+                self.log = Some(file);
+                Ok(file)
+            }
+        }
+    }
+
+    /// The `.log` file, to write.
+    pub(crate) fn writable_log(&mut self, io: &mut dyn Io) -> Result<FileId, IoError> {
+        if !self.writable {
+            if let Some(file) = self.log.take() {
+                io.close(file)?;
+            }
+            self.writable = true;
+        }
+        self.log(io)
+    }
+
+    // Appending.
+
+    /// Whether the batch has to go into a new segment. Kafka: `LogSegment.shouldRoll`.
+    pub(crate) fn needs_roll(
+        &self,
+        config: &SegmentConfig,
+        last_offset: Offset,
+        batch_size: u64,
+        max_timestamp: TimestampMs,
+        now: TimestampMs,
+    ) -> bool {
+        let fits_index = offset_index::relative(self.base_offset, last_offset).is_some();
+        if self.size == 0 {
+            return !fits_index;
+        }
+        let waited = match self.first_timestamp {
+            Some(Some(first)) => max_timestamp.get().saturating_sub(first.get()),
+            _ => self.created.map_or(0, |created| now.get().saturating_sub(created.get())),
+        };
+        let grown = self.size.saturating_add(batch_size);
+        let full = match &self.indexes {
+            Indexes::Memory { offsets, times } => {
+                offsets.is_full(config.segment_index_bytes) || times.is_full(config.segment_index_bytes)
+            }
+            _ => false,
+        };
+        // A position in an index is at most i32::MAX.
+        let most = u64::from(config.segment_bytes).min(u64::from(i32::MAX.unsigned_abs()));
+        grown > most || waited > config.segment_ms || full || !fits_index
+    }
+
+    /// Takes note of a batch that has been written behind the others. Kafka: `LogSegment.append`.
+    pub(crate) fn appended(&mut self, config: &SegmentConfig, batch: &BatchInfo, now: TimestampMs) {
+        assert_eq!(batch.position, self.size, "a batch is appended behind the others");
+        if self.size == 0 {
+            let first = Some(batch.max_timestamp).filter(|first| first.get() >= 0);
+            self.first_timestamp = Some(first);
+        }
+        self.created.get_or_insert(now);
+        self.index(config, batch);
+        self.size = batch.end();
+    }
+
+    /// Takes back the size after a write that failed.
+    pub(crate) fn forget_above(&mut self, size: u64) {
+        self.size = self.size.min(size);
+    }
+
+    fn index(&mut self, config: &SegmentConfig, batch: &BatchInfo) {
+        let here = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
+        let before = self.largest_timestamp.flatten();
+        let largest = match before {
+            Some(before) if before.timestamp >= here.timestamp => Some(before),
+            _ if here.timestamp.get() < 0 => before,
+            _ => Some(here),
+        };
+        self.largest_timestamp = Some(largest);
+        let Indexes::Memory { offsets, times } = &mut self.indexes else {
+            unreachable!("the indexes of a segment that is written are in memory")
+        };
+        if self.bytes_since_index_entry > u64::from(config.index_interval_bytes) {
+            offsets.append(batch.last_offset, batch.position);
+            if let Some(largest) = largest {
+                times.append(largest);
+            }
+            self.bytes_since_index_entry = 0;
+        }
+        self.bytes_since_index_entry = self.bytes_since_index_entry.saturating_add(batch.size);
+    }
+
+    /// Adds an aborted transaction to the index of this segment, on the disk as well.
+    pub(crate) fn append_aborted(
+        &mut self,
+        io: &mut dyn Io,
+        aborted: AbortedTransaction,
+    ) -> Result<(), SegmentError> {
+        let mut index = match self.transactions.take() {
+            Some(index) => index,
+            None => self.read_transactions(io)?,
+        };
+        let at = to_u64(index.size());
+        let added = index.append(aborted);
+        self.transactions = Some(index);
+        if added {
+            let file = match self.transaction_file {
+                Some(file) => file,
+                None => io.open(&self.path(FileKind::TransactionIndex), Open::CreateOrOpen)?,
+            };
+            self.transaction_file = Some(file);
+            self.transactions_unsynced = true;
+            exact::write_all(io, file, at, aborted.encode())?;
+        }
+        Ok(())
+    }
+
+    /// Puts another transaction index in place of this one, durably.
+    pub(crate) fn replace_transactions(
+        &mut self,
+        io: &mut dyn Io,
+        index: TransactionIndex,
+    ) -> Result<(), IoError> {
+        if let Some(file) = self.transaction_file.take() {
+            io.close(file)?;
+        }
+        let path = self.path(FileKind::TransactionIndex);
+        if index.entries().is_empty() {
+            durable::remove(io, &path)?;
+        } else {
+            durable::replace(io, &path, index.encode())?;
+        }
+        self.transactions_unsynced = false;
+        self.transactions = self.writable.then_some(index);
+        Ok(())
+    }
+
+    // Opening and closing.
+
+    /// Makes the segment one that can be appended to: indexes in memory, its batches behind the last entry looked at.
+    pub(crate) fn activate(&mut self, io: &mut dyn Io, config: &SegmentConfig) -> Result<Scan, SegmentError> {
+        let file = self.writable_log(io)?;
+        self.close_index_files(io)?;
+        self.size = io.len(file)?;
+        self.bytes_since_index_entry = 0;
+        self.first_timestamp = None;
+        let scan = match self.load_indexes(io)? {
+            Some(scan) => scan,
+            None => self.build_indexes(io, config)?,
+        };
+        self.size = scan.valid_size;
+        self.load_first_timestamp(io)?;
+        if self.transactions.is_none() {
+            match self.read_transactions(io) {
+                Ok(index) => self.transactions = Some(index),
+                Err(SegmentError::TransactionIndex { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(scan)
+    }
+
+    /// The indexes of the files, if they are good, and what is behind their last entries.
+    fn load_indexes(&mut self, io: &mut dyn Io) -> Result<Option<Scan>, SegmentError> {
+        let base = self.base_offset;
+        let mut read = |kind| read_if_small(io, &self.path(kind));
+        let (offsets, times) = (read(FileKind::OffsetIndex)?, read(FileKind::TimeIndex)?);
+        let (Some(offsets), Some(times)) = (offsets, times) else { return Ok(None) };
+        let (Ok(offsets), Ok(times)) = (OffsetIndex::decode(base, &offsets), TimeIndex::decode(base, &times))
+        else {
+            return Ok(None);
+        };
+        let last_offsets = offsets.entries().next_back().map(|e| (e.offset, u64::from(e.position)));
+        let last_time = times.last();
+        self.indexes = Indexes::Memory { offsets, times };
+        self.check_last_entries(io, last_offsets, last_time)
+    }
+
+    /// Whether the last entries fit the log, and what a walk behind them finds. `None`: build the indexes again.
+    fn check_last_entries(
+        &mut self,
+        io: &mut dyn Io,
+        last_offsets: Option<(Offset, u64)>,
+        last_time: Option<TimestampOffset>,
+    ) -> Result<Option<Scan>, SegmentError> {
+        let (last_offset, start) = last_offsets.unwrap_or((self.base_offset, 0));
+        if start > 0 && start >= self.size {
+            return Ok(None);
+        }
+        let file = self.log(io)?;
+        let mut largest = last_time;
+        let mut scan = Scan { valid_size: start, next_offset: self.base_offset, stopped_by: None };
+        let mut walker = HeaderWalker::new(file, start, self.size);
+        for number in 0.. {
+            match walker.next(io) {
+                Ok(None) => break,
+                Ok(Some(batch)) => {
+                    if number >= MOST_UNINDEXED
+                        || (number == 0 && start > 0 && batch.base_offset > last_offset)
+                    {
+                        return Ok(None);
+                    }
+                    if batch.max_timestamp.get() >= 0
+                        && largest.is_none_or(|largest| largest.timestamp < batch.max_timestamp)
+                    {
+                        largest = Some(TimestampOffset {
+                            timestamp: batch.max_timestamp,
+                            offset: batch.last_offset,
+                        });
+                    }
+                    scan.valid_size = walker.position();
+                    scan.next_offset = batch.next_offset;
+                }
+                Err(WalkError::Invalid { .. }) if number == 0 && start > 0 => return Ok(None),
+                Err(WalkError::Invalid { source, .. }) => {
+                    scan.stopped_by = Some(source);
+                    break;
+                }
+                Err(error) => return Err(self.walk_error(error)),
+            }
+        }
+        if let Some(last) = last_time {
+            let start = self.lookup(io, last.offset)?.unwrap_or(0);
+            let holds = match self.locate_from(io, last.offset, start) {
+                Ok(Some(batch)) => batch.base_offset <= last.offset && batch.max_timestamp == last.timestamp,
+                Ok(None) | Err(SegmentError::Invalid { .. }) => false,
+                Err(error) => return Err(error),
+            };
+            if !holds {
+                return Ok(None);
+            }
+        } else if self.size > 0 {
+            return Ok(None);
+        }
+        self.largest_timestamp = Some(largest);
+        Ok(Some(scan))
+    }
+
+    /// Builds both indexes from the headers of the log. Kafka: `LogSegment.recover`, whose CRC check is recovery's.
+    pub(crate) fn build_indexes(
+        &mut self,
+        io: &mut dyn Io,
+        config: &SegmentConfig,
+    ) -> Result<Scan, SegmentError> {
+        let file = self.log(io)?;
+        let base = self.base_offset;
+        self.indexes = Indexes::Memory { offsets: OffsetIndex::new(base), times: TimeIndex::new(base) };
+        self.largest_timestamp = Some(None);
+        self.bytes_since_index_entry = 0;
+        let mut scan = Scan { valid_size: 0, next_offset: base, stopped_by: None };
+        let mut walker = HeaderWalker::new(file, 0, self.size);
+        loop {
+            match walker.next(io) {
+                Ok(None) => break,
+                Ok(Some(batch)) => {
+                    self.index(config, &batch);
+                    scan.valid_size = batch.end();
+                    scan.next_offset = batch.next_offset;
+                }
+                Err(WalkError::Invalid { source, .. }) => {
+                    scan.stopped_by = Some(source);
+                    break;
+                }
+                Err(error) => return Err(self.walk_error(error)),
+            }
+        }
+        self.end_time_index();
+        self.bytes_since_index_entry = 0;
+        Ok(scan)
+    }
+
+    /// The last entry of the time index is the largest timestamp. Kafka: `onBecomeInactiveSegment`.
+    fn end_time_index(&mut self) {
+        if let (Indexes::Memory { times, .. }, Some(Some(largest))) =
+            (&mut self.indexes, self.largest_timestamp)
+        {
+            times.append(largest);
+        }
+    }
+
+    fn load_first_timestamp(&mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
+        let file = self.log(io)?;
+        let first = match HeaderWalker::new(file, 0, self.size).next(io) {
+            Ok(first) => first,
+            Err(WalkError::Invalid { .. }) => None,
+            Err(error) => return Err(self.walk_error(error)),
+        };
+        self.first_timestamp = Some(first.map(|batch| batch.max_timestamp).filter(|t| t.get() >= 0));
+        Ok(())
+    }
+
+    /// Cuts the log to its exact size and makes it and its indexes durable, so that it is a plain Kafka segment.
+    pub(crate) fn finish(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        let file = self.writable_log(io)?;
+        if io.len(file)? != self.size {
+            io.truncate(file, self.size)?;
+        }
+        // DURABLE: every batch of this segment.
+        exact::sync(io, file, SyncKind::All)?;
+        self.end_time_index();
+        if let Indexes::Memory { offsets, times } = &self.indexes {
+            write_index(io, &self.path(FileKind::OffsetIndex), offsets.encode())?;
+            write_index(io, &self.path(FileKind::TimeIndex), times.encode())?;
+        }
+        self.sync_transactions(io)
+    }
+
+    /// Makes the transaction index durable.
+    pub(crate) fn sync_transactions(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        if let (true, Some(file)) = (self.transactions_unsynced, self.transaction_file) {
+            exact::sync(io, file, SyncKind::Data)?;
+            self.transactions_unsynced = false;
+        }
+        Ok(())
+    }
+
+    /// Ends the time in which the segment is written: what is in memory of it is let go.
+    pub(crate) fn deactivate(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        if let Indexes::Memory { offsets, times } = &self.indexes {
+            let (offsets, times) = (to_u64(offsets.entries().len()), to_u64(times.entries().len()));
+            self.indexes = Indexes::Files { offsets, times };
+        }
+        self.transactions = None;
+        if let Some(file) = self.transaction_file.take() {
+            io.close(file)?;
+        }
+        self.writable = false;
+        if let Some(file) = self.log.take() {
+            io.close(file)?;
+        }
+        Ok(())
+    }
+
+    fn close_index_files(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        for file in &mut self.index_files {
+            if let Some(file) = file.take() {
+                io.close(file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes every file of the segment.
+    pub(crate) fn close(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        self.close_index_files(io)?;
+        for file in [self.log.take(), self.transaction_file.take()].into_iter().flatten() {
+            io.close(file)?;
+        }
+        Ok(())
+    }
+
+    // Cutting and removing.
+
+    /// Cuts the active segment at a position where a batch starts, which is the first with offsets that are cut.
+    pub(crate) fn cut(
+        &mut self,
+        io: &mut dyn Io,
+        config: &SegmentConfig,
+        position: u64,
+    ) -> Result<Scan, SegmentError> {
+        // The index files go first: after a crash they must not speak of batches that are no longer there.
+        self.remove_index_files(io)?;
+        let file = self.writable_log(io)?;
+        io.truncate(file, position)?;
+        // DURABLE: what was cut off stays gone.
+        exact::sync(io, file, SyncKind::All)?;
+        self.size = position;
+        let scan = match self.cut_indexes(io, position)? {
+            Some(scan) => scan,
+            None => self.build_indexes(io, config)?,
+        };
+        self.bytes_since_index_entry = 0;
+        self.size = scan.valid_size;
+        if self.size == 0 {
+            self.created = None;
+        }
+        self.load_first_timestamp(io)?;
+        let mut index = match self.transactions.take() {
+            Some(index) => index,
+            None => match self.read_transactions(io) {
+                Ok(index) => index,
+                Err(SegmentError::TransactionIndex { .. }) => return Ok(scan),
+                Err(error) => return Err(error),
+            },
+        };
+        let before = index.entries().len();
+        index.truncate_to(scan.next_offset);
+        if index.entries().len() < before {
+            self.replace_transactions(io, index)?;
+        } else {
+            self.transactions = Some(index);
+        }
+        Ok(scan)
+    }
+
+    /// Cuts indexes in memory along with the log. `None`: build them again.
+    fn cut_indexes(&mut self, io: &mut dyn Io, position: u64) -> Result<Option<Scan>, SegmentError> {
+        let file = self.log(io)?;
+        let Indexes::Memory { offsets, .. } = &mut self.indexes else { return Ok(None) };
+        offsets.truncate_to_position(position);
+        let last_offsets = offsets.entries().next_back().map(|e| (e.offset, u64::from(e.position)));
+        let start = last_offsets.map_or(0, |(_, position)| position);
+        let mut walker = HeaderWalker::new(file, start, position);
+        let mut end = self.base_offset;
+        loop {
+            match walker.next(io) {
+                Ok(Some(batch)) => end = batch.next_offset,
+                Ok(None) => break,
+                Err(WalkError::Io(error)) => return Err(error.into()),
+                Err(WalkError::Invalid { .. }) => return Ok(None),
+            }
+        }
+        let Indexes::Memory { times, .. } = &mut self.indexes else { return Ok(None) };
+        times.truncate_to(end);
+        let last_time = times.last();
+        self.check_last_entries(io, last_offsets, last_time)
+    }
+
+    fn remove_index_files(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        self.close_index_files(io)?;
+        let mut removed = false;
+        for kind in [FileKind::OffsetIndex, FileKind::TimeIndex] {
+            match io.remove(&self.path(kind)) {
+                Ok(()) => removed = true,
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if removed {
+            io.sync_dir(durable::parent(&self.log_path))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the segment, durably; its `.log` is renamed first, as Kafka does.
+    pub(crate) fn remove(mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        self.close(io)?;
+        let dir = durable::parent(&self.log_path).to_path_buf();
+        let deleted = durable::with_suffix(&self.log_path, crate::layout::DELETED_SUFFIX);
+        io.rename(&self.log_path, &deleted)?;
+        // DURABLE: the segment is gone from the log.
+        io.sync_dir(&dir)?;
+        let rest = [FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::TransactionIndex];
+        for path in rest.into_iter().map(|kind| self.path(kind)).chain([deleted]) {
+            match io.remove(&path) {
+                Ok(()) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    // Looking things up.
+
+    /// The first batch that holds `offset` or a higher one, if this segment has one.
+    ///
+    /// `hint`: a position where a batch starts that is not behind it.
+    pub(crate) fn locate(
+        &mut self,
+        io: &mut dyn Io,
+        config: &SegmentConfig,
+        offset: Offset,
+        hint: Option<u64>,
+    ) -> Result<Option<BatchInfo>, SegmentError> {
+        if self.size == 0 {
+            return Ok(None);
+        }
+        if let Some(hint) = hint.filter(|hint| *hint < self.size) {
+            return self.locate_from(io, offset, hint);
+        }
+        self.check_indexes(io, config)?;
+        if let Some(start) = self.lookup(io, offset)? {
+            match self.locate_from(io, offset, start) {
+                // Where the index led to a batch behind the one that is asked for, or to none, it is wrong.
+                Ok(Some(batch)) if start == 0 || batch.position > start || batch.base_offset <= offset => {
+                    return Ok(Some(batch));
+                }
+                Ok(None) => return Ok(None),
+                Ok(Some(_)) => {}
+                Err(SegmentError::Invalid { position, source, .. }) if start == 0 => {
+                    return Err(self.invalid(position, source));
+                }
+                Err(SegmentError::Invalid { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.rebuild_indexes(io, config)?;
+        let start = self.lookup(io, offset)?.unwrap_or(0);
+        self.locate_from(io, offset, start)
+    }
+
+    fn locate_from(
+        &mut self,
+        io: &mut dyn Io,
+        offset: Offset,
+        start: u64,
+    ) -> Result<Option<BatchInfo>, SegmentError> {
+        let file = self.log(io)?;
+        let mut walker = HeaderWalker::new(file, start, self.size);
+        loop {
+            match walker.next(io) {
+                Ok(Some(batch)) if batch.last_offset >= offset => return Ok(Some(batch)),
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(self.walk_error(error)),
+            }
+        }
+    }
+
+    /// Where to start looking for `offset`; `None` if an index file is not what it was found to be.
+    fn lookup(&mut self, io: &mut dyn Io, offset: Offset) -> Result<Option<u64>, SegmentError> {
+        match &self.indexes {
+            Indexes::Memory { offsets, .. } => Ok(Some(offsets.lookup(offset))),
+            Indexes::Unknown => Ok(Some(0)),
+            Indexes::Files { offsets, .. } => {
+                let (count, base) = (*offsets, self.base_offset);
+                let file = self.index_file(io, FileKind::OffsetIndex)?;
+                let found = search(io, file, count, offset_index::ENTRY_SIZE, |raw| {
+                    let (relative, _) = offset_index::decode_entry(raw)?;
+                    Some(offset_index::absolute(base, relative)? <= offset)
+                })?;
+                Ok(match found {
+                    Search::Before => Some(0),
+                    Search::At(raw) => offset_index::decode_entry(&raw)
+                        .map(|(_, position)| u64::from(position))
+                        .filter(|position| *position < self.size),
+                    Search::Broken => None,
+                })
+            }
+        }
+    }
+
+    fn lookup_time(
+        &mut self,
+        io: &mut dyn Io,
+        timestamp: TimestampMs,
+    ) -> Result<Option<TimestampOffset>, SegmentError> {
+        match &self.indexes {
+            Indexes::Memory { times, .. } => Ok(times.lookup(timestamp)),
+            Indexes::Unknown => Ok(None),
+            Indexes::Files { times, .. } => {
+                let (count, base) = (*times, self.base_offset);
+                let file = self.index_file(io, FileKind::TimeIndex)?;
+                let found = search(io, file, count, time_index::ENTRY_SIZE, |raw| {
+                    Some(time_index::decode_entry(raw)?.0 <= timestamp.get())
+                })?;
+                let Search::At(raw) = found else { return Ok(None) };
+                Ok(time_index::decode_entry(&raw).and_then(|(timestamp, relative)| {
+                    let offset = offset_index::absolute(base, relative)?;
+                    Some(TimestampOffset { timestamp: TimestampMs::new(timestamp), offset })
+                }))
+            }
+        }
+    }
+
+    fn index_file(&mut self, io: &mut dyn Io, kind: FileKind) -> Result<FileId, IoError> {
+        let path = self.path(kind);
+        let slot = usize::from(kind == FileKind::TimeIndex);
+        let [offsets, times] = &mut self.index_files;
+        let place = if slot == 0 { offsets } else { times };
+        match place {
+            Some(file) => Ok(*file),
+            None => {
+                let file = io.open(&path, Open::Read)?;
+                *place = Some(file);
+                Ok(file)
+            }
+        }
+    }
+
+    /// Looks at the indexes of an older segment before they are used for the first time.
+    fn check_indexes(&mut self, io: &mut dyn Io, config: &SegmentConfig) -> Result<(), SegmentError> {
+        if !matches!(self.indexes, Indexes::Unknown) {
+            return Ok(());
+        }
+        match self.index_file_counts(io)? {
+            Some((offsets, times)) => {
+                self.indexes = Indexes::Files { offsets, times };
+                let last_offsets = self.last_offset_entry(io, offsets)?;
+                let last_time = self.last_time_entry(io, times)?;
+                let good = match (last_offsets, last_time) {
+                    (Some(last_offsets), Some(last_time)) => {
+                        self.check_last_entries(io, last_offsets, last_time)?.is_some()
+                    }
+                    _ => false,
+                };
+                if !good {
+                    return self.rebuild_indexes(io, config);
+                }
+                // Of a closed segment, the last entry of the time index is the largest timestamp.
+                if self.largest_timestamp.flatten() != last_time.flatten() {
+                    return self.rebuild_indexes(io, config);
+                }
+                Ok(())
+            }
+            None => self.rebuild_indexes(io, config),
+        }
+    }
+
+    fn index_file_counts(&mut self, io: &mut dyn Io) -> Result<Option<(u64, u64)>, SegmentError> {
+        let mut count = |kind, entry: usize| -> Result<Option<u64>, SegmentError> {
+            let entry = to_u64(entry);
+            let metadata = io.metadata(&self.path(kind))?;
+            Ok(metadata.filter(|m| !m.is_dir && m.size % entry == 0).map(|m| m.size / entry))
+        };
+        let offsets = count(FileKind::OffsetIndex, offset_index::ENTRY_SIZE)?;
+        let times = count(FileKind::TimeIndex, time_index::ENTRY_SIZE)?;
+        Ok(offsets.zip(times))
+    }
+
+    /// `None`: it is no entry. `Some(None)`: there is none.
+    fn last_offset_entry(
+        &mut self,
+        io: &mut dyn Io,
+        count: u64,
+    ) -> Result<Option<Option<(Offset, u64)>>, SegmentError> {
+        let Some(raw) = self.last_entry(io, FileKind::OffsetIndex, count, offset_index::ENTRY_SIZE)? else {
+            return Ok(Some(None));
+        };
+        let base = self.base_offset;
+        Ok(offset_index::decode_entry(&raw)
+            .filter(|(relative, position)| *relative > 0 && *position > 0)
+            .and_then(|(relative, position)| {
+                Some((offset_index::absolute(base, relative)?, u64::from(position)))
+            })
+            .map(Some))
+    }
+
+    fn last_time_entry(
+        &mut self,
+        io: &mut dyn Io,
+        count: u64,
+    ) -> Result<Option<Option<TimestampOffset>>, SegmentError> {
+        let Some(raw) = self.last_entry(io, FileKind::TimeIndex, count, time_index::ENTRY_SIZE)? else {
+            return Ok(Some(None));
+        };
+        let base = self.base_offset;
+        Ok(time_index::decode_entry(&raw).and_then(|(timestamp, relative)| {
+            let offset = offset_index::absolute(base, relative)?;
+            Some(Some(TimestampOffset { timestamp: TimestampMs::new(timestamp), offset }))
+        }))
+    }
+
+    fn last_entry(
+        &mut self,
+        io: &mut dyn Io,
+        kind: FileKind,
+        count: u64,
+        entry_size: usize,
+    ) -> Result<Option<Bytes>, SegmentError> {
+        let Some(last) = count.checked_sub(1) else { return Ok(None) };
+        let file = self.index_file(io, kind)?;
+        Ok(Some(exact::read_up_to(io, file, last * to_u64(entry_size), entry_size)?.freeze()))
+    }
+
+    /// Builds the indexes again. Those of an older segment go to the disk, if it takes them.
+    pub(crate) fn rebuild_indexes(
+        &mut self,
+        io: &mut dyn Io,
+        config: &SegmentConfig,
+    ) -> Result<(), SegmentError> {
+        self.close_index_files(io)?;
+        let scan = self.build_indexes(io, config)?;
+        tracing::debug!(path = %self.log_path.display(), "built the indexes again");
+        let Indexes::Memory { offsets, times } = &self.indexes else { return Ok(()) };
+        if self.writable || scan.stopped_by.is_some() {
+            return Ok(());
+        }
+        let counts = (to_u64(offsets.entries().len()), to_u64(times.entries().len()));
+        let written = write_index(io, &self.path(FileKind::OffsetIndex), offsets.encode())
+            .and_then(|()| write_index(io, &self.path(FileKind::TimeIndex), times.encode()));
+        match written {
+            Ok(()) => self.indexes = Indexes::Files { offsets: counts.0, times: counts.1 },
+            // A full or read-only disk: they stay in memory.
+            Err(error) => tracing::warn!(%error, "the indexes were built again, but not written"),
+        }
+        Ok(())
+    }
+
+    /// The largest timestamp in the segment and the last offset of the first batch that has it.
+    pub(crate) fn largest_timestamp(
+        &mut self,
+        io: &mut dyn Io,
+        config: &SegmentConfig,
+    ) -> Result<Option<TimestampOffset>, SegmentError> {
+        if self.size == 0 {
+            return Ok(None);
+        }
+        self.check_indexes(io, config)?;
+        if let Some(known) = self.largest_timestamp {
+            return Ok(known);
+        }
+        if let Indexes::Files { times, .. } = self.indexes {
+            let last = self.last_time_entry(io, times)?.flatten();
+            self.largest_timestamp = Some(last);
+        }
+        Ok(self.largest_timestamp.flatten())
+    }
+
+    /// The first batch at or behind `from` that has a timestamp of at least `timestamp`.
+    pub(crate) fn locate_timestamp(
+        &mut self,
+        io: &mut dyn Io,
+        config: &SegmentConfig,
+        timestamp: TimestampMs,
+        from: Offset,
+    ) -> Result<Option<BatchInfo>, SegmentError> {
+        let start = self.lookup_time(io, timestamp)?.map_or(from, |entry| entry.offset.max(from));
+        let Some(first) = self.locate(io, config, start, None)? else { return Ok(None) };
+        let file = self.log(io)?;
+        let mut walker = HeaderWalker::new(file, first.position, self.size);
+        loop {
+            match walker.next(io) {
+                Ok(Some(batch)) if batch.max_timestamp >= timestamp => return Ok(Some(batch)),
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(self.walk_error(error)),
+            }
+        }
+    }
+
+    /// The last batch of the segment.
+    pub(crate) fn last_info(
+        &mut self,
+        io: &mut dyn Io,
+        config: &SegmentConfig,
+    ) -> Result<Option<BatchInfo>, SegmentError> {
+        self.check_indexes(io, config)?;
+        let top = self.base_offset.checked_add(i64::from(i32::MAX)).unwrap_or(self.base_offset);
+        let start = self.lookup(io, top)?.unwrap_or(0);
+        let file = self.log(io)?;
+        let mut walker = HeaderWalker::new(file, start, self.size);
+        let mut last = None;
+        while let Some(batch) = walker.next(io).map_err(|error| self.walk_error(error))? {
+            last = Some(batch);
+        }
+        Ok(last)
+    }
+
+    /// Reads bytes of the log, all of them.
+    pub(crate) fn read(&mut self, io: &mut dyn Io, at: u64, size: u64) -> Result<Bytes, SegmentError> {
+        let file = self.log(io)?;
+        let size = usize::try_from(size.min(self.size.saturating_sub(at))).unwrap_or(usize::MAX);
+        Ok(exact::read_exact(io, file, at, size)?.freeze())
+    }
+
+    /// Reads the whole transaction index from its file. Without one it has no entries.
+    pub(crate) fn read_transactions(&mut self, io: &mut dyn Io) -> Result<TransactionIndex, SegmentError> {
+        let mut whole = TransactionIndex::new();
+        let base = self.base_offset;
+        let path = self.path(FileKind::TransactionIndex);
+        each_transaction_block(io, &path, base, |block| {
+            for entry in block.entries() {
+                whole.append(*entry);
+            }
+            true
+        })?;
+        Ok(whole)
+    }
+
+    /// Adds what overlaps `[from, end)` to `found`; true if no later segment can hold more.
+    pub(crate) fn collect_aborted(
+        &mut self,
+        io: &mut dyn Io,
+        from: Offset,
+        end: Offset,
+        found: &mut Vec<AbortedTransaction>,
+    ) -> Result<bool, SegmentError> {
+        if let Some(index) = &self.transactions {
+            return Ok(index.collect(from, end, found));
+        }
+        let path = self.path(FileKind::TransactionIndex);
+        let mut complete = false;
+        each_transaction_block(io, &path, self.base_offset, |block| {
+            complete = block.collect(from, end, found);
+            !complete
+        })?;
+        Ok(complete)
+    }
+}
+
+/// Reads a transaction index block by block, until `each` says that it is enough.
+fn each_transaction_block(
+    io: &mut dyn Io,
+    path: &Path,
+    base: Offset,
+    mut each: impl FnMut(&TransactionIndex) -> bool,
+) -> Result<(), SegmentError> {
+    let file = match io.open(path, Open::Read) {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let size = TRANSACTION_BLOCK * transaction_index::ENTRY_SIZE;
+    let mut at = 0;
+    let read = loop {
+        let bytes = match exact::read_up_to(io, file, at, size) {
+            Ok(bytes) => bytes,
+            Err(error) => break Err(error.into()),
+        };
+        if bytes.is_empty() {
+            break Ok(());
+        }
+        match TransactionIndex::decode(base, &bytes) {
+            Ok(block) if !each(&block) => break Ok(()),
+            Ok(_) => at += to_u64(bytes.len()),
+            Err(source) => break Err(SegmentError::TransactionIndex { path: path.to_path_buf(), source }),
+        }
+    };
+    io.close(file)?;
+    read
+}
+
+fn read_if_small(io: &mut dyn Io, path: &Path) -> Result<Option<Bytes>, IoError> {
+    match durable::read_file(io, path, MAX_INDEX_SIZE) {
+        Err(IoError::Short { .. }) => Ok(None),
+        other => other,
+    }
+}
+
+/// Writes an index file whole, cut to its exact size, and syncs it. Its name needs no sync: a missing one is built again.
+fn write_index(io: &mut dyn Io, path: &Path, bytes: Bytes) -> Result<(), IoError> {
+    let file = io.open(path, Open::CreateOrOpen)?;
+    let size = to_u64(bytes.len());
+    let written = exact::write_all(io, file, 0, bytes)
+        .and_then(|()| io.truncate(file, size))
+        .and_then(|()| exact::sync(io, file, SyncKind::All));
+    let closed = io.close(file);
+    written.and(closed)
+}
+
+enum Search {
+    /// Every entry is above what is looked for.
+    Before,
+    /// The last entry that is not above it.
+    At(Bytes),
+    /// The file is not what it was found to be.
+    Broken,
+}
+
+/// The last entry of an index file for which `not_above` holds, which must hold for a prefix of the entries.
+fn search(
+    io: &mut dyn Io,
+    file: FileId,
+    count: u64,
+    entry_size: usize,
+    not_above: impl Fn(&[u8]) -> Option<bool>,
+) -> Result<Search, SegmentError> {
+    let size = to_u64(entry_size);
+    let (mut low, mut high) = (0, count);
+    // INVARIANT: it holds for entries below `low` and for none from `high`.
+    while high - low > SEARCH_BLOCK {
+        let middle = low + (high - low) / 2;
+        let raw = exact::read_up_to(io, file, middle * size, entry_size)?;
+        match not_above(&raw) {
+            Some(true) => low = middle + 1,
+            Some(false) => high = middle,
+            None => return Ok(Search::Broken),
+        }
+    }
+    // One before `low`, which is the answer if none of the block is.
+    let first = low.saturating_sub(1);
+    let wanted = usize::try_from((high - first) * size).unwrap_or(usize::MAX);
+    let block = exact::read_up_to(io, file, first * size, wanted)?.freeze();
+    if block.len() != wanted {
+        return Ok(Search::Broken);
+    }
+    let mut found = Search::Before;
+    for (number, raw) in block.chunks_exact(entry_size).enumerate() {
+        match not_above(raw) {
+            Some(true) => found = Search::At(block.slice(number * entry_size..(number + 1) * entry_size)),
+            Some(false) => break,
+            None => return Ok(Search::Broken),
+        }
+    }
+    Ok(found)
+}
