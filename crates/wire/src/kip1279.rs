@@ -7,7 +7,8 @@
 //! inside these APIs. On Kafka's own APIs a refusal is [`ON_KAFKA_APIS`].
 //!
 //! Field orders are those of the fork's message files at the commits named beside each message. All
-//! are version 0 and flexible.
+//! are version 0 and flexible. Fields that the KIP does not have are tagged, from 10,000 on, and marked
+//! as weir's: a reader that does not know them skips them.
 
 use bytes::Bytes;
 
@@ -428,6 +429,12 @@ structures! {
         exclude_patterns: Vec<StrBytes> = Vec::new(),
         /// Metadata offset of the sender's knowledge, −1 for no check.
         state_offset: i64 = -1,
+        @tags {
+            /// weir's: how many records alignment may cut at most over all partitions, −1 for none said.
+            10_000 accept_cut: i64 = -1,
+            /// weir's: says what would be done, and does nothing.
+            10_001 dry_run: bool = false,
+        }
     }
     /// One topic of [`StartMirrorTopicsRequest`].
     StartMirrorTopic {
@@ -469,6 +476,10 @@ structures! {
         @tags {
             /// Patterns to take out of the mirror's.
             0 patterns: Vec<StrBytes> = Vec::<StrBytes>::new(),
+            /// weir's: stops partitions although offsets of the source are missing here.
+            10_000 accept_gap: bool = false,
+            /// weir's: says what would be done, and does nothing.
+            10_001 dry_run: bool = false,
         }
     }
     /// One topic by name.
@@ -589,6 +600,16 @@ structures! {
         last_mirror_epoch: i32 = -1,
         /// Offset behind the last mirrored record, −1 when none.
         last_mirror_offset: i64 = -1,
+        @tags {
+            /// weir's: the fixed name of the reason it is FAILED for.
+            10_000 failure: Option<StrBytes> = None::<StrBytes>,
+            /// weir's: how long ago the source last answered a fetch of it, −1 when never.
+            10_001 last_fetch_age_ms: i64 = -1,
+            /// weir's: offset of the barrier that made it writable, −1 when none.
+            10_002 barrier_offset: i64 = -1,
+            /// weir's: the own leader epoch, −1 when unknown.
+            10_003 leader_epoch: i32 = -1,
+        }
     }
     /// Pauses topics of a mirror.
     PauseMirrorTopicsRequest {

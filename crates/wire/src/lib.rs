@@ -59,6 +59,8 @@ mod error;
 pub mod error_code;
 pub mod fetch;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod header;
 pub mod kip1279;
 mod limits;

@@ -106,6 +106,7 @@ fn requests_are_laid_out_as_the_kip_lists_their_fields() {
             include_patterns: vec![".*".into()],
             exclude_patterns: vec![],
             state_offset: -1,
+            ..Default::default()
         },
         &[
             3, b'm', b'1', 2, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 2, b't', 0, 0, 0, 3, 0, 2, 3,
@@ -118,6 +119,7 @@ fn requests_are_laid_out_as_the_kip_lists_their_fields() {
             topics: vec![MirrorTopic { topic_name: "t".into() }],
             state_offset: 5,
             patterns: vec!["x".into()],
+            ..Default::default()
         },
         &[3, b'm', b'1', 2, 2, b't', 0, 0, 0, 0, 0, 0, 0, 0, 5, 1, 0, 3, 2, 2, b'x'],
     );
@@ -150,6 +152,31 @@ fn requests_are_laid_out_as_the_kip_lists_their_fields() {
         RecoverMirrorTopicsRequest { mirror_name: name(), topics: vec![MirrorTopic::default()] },
         &[3, b'm', b'1', 2, 1, 0, 0],
     );
+}
+
+#[test]
+fn weir_s_own_fields_are_tagged_from_10_000_on_and_absent_at_their_defaults() {
+    check_bytes(
+        StopMirrorTopicsRequest { state_offset: 0, accept_gap: true, dry_run: true, ..Default::default() },
+        // 10,000 is 0x90 0x4e as a varint.
+        &[1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0x90, 0x4e, 1, 1, 0x91, 0x4e, 1, 1],
+    );
+    check_bytes(
+        StartMirrorTopicsRequest { state_offset: 0, accept_cut: 7, ..Default::default() },
+        &[1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x90, 0x4e, 8, 0, 0, 0, 0, 0, 0, 0, 7],
+    );
+    let partition = DescribedMirrorPartition {
+        failure: Some("GAP".into()),
+        last_fetch_age_ms: 5,
+        barrier_offset: 6,
+        leader_epoch: 7,
+        ..Default::default()
+    };
+    let topics = vec![DescribedMirrorTopic { topic_name: "t".into(), partitions: vec![partition] }];
+    let mirrors = vec![DescribedMirror { topics, ..Default::default() }];
+    let response = DescribeClusterMirrorsResponse { mirrors, ..Default::default() };
+    let bytes = encode(&response, 0).unwrap();
+    assert_eq!(decode::<DescribeClusterMirrorsResponse>(bytes, 0, &Limits::SERVER).unwrap(), response);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Bytes that an enemy chose: no panic, no hang, no memory beyond a bound.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,6 +10,8 @@ use weir_wire::produce::{ProduceRequest, ProduceResponse};
 use weir_wire::{ApiKey, DecodeError, Limits, Message, RequestHeader, decode, kip1279, msg};
 
 use crate::golden;
+
+static PAIRS: OnceLock<Vec<golden::Pair>> = OnceLock::new();
 
 type Try = fn(Bytes, i16) -> Option<DecodeError>;
 
@@ -78,7 +82,7 @@ proptest! {
         which in any::<prop::sample::Index>(),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
-        let pairs = golden::pairs();
+        let pairs = PAIRS.get_or_init(golden::pairs);
         let pair = &pairs[which.index(pairs.len())];
         for frame in [&pair.request, &pair.response] {
             let mut bytes = frame.to_vec();
