@@ -276,7 +276,7 @@ fn every_item_whose_records_are_broken_says_why() {
 }
 
 #[test]
-fn the_value_of_a_barrier_is_described_and_never_hides_it() {
+fn b9_the_value_of_a_barrier_is_described_and_never_hides_it() {
     use MirrorPidResetValue::{Current, Null, Unrecognised, WithSourceClusterId};
     let source_cluster_id = "MkU3OEVBNTcwNTJENDM2Qk";
     let table = [

@@ -1,5 +1,6 @@
 //! Tests of `weir-format` through its public door.
 
+mod document;
 mod golden;
 mod properties;
 mod support;

@@ -123,7 +123,7 @@ fn a_producer_id_below_minus_one_is_kept_and_is_no_producer() {
 }
 
 #[test]
-fn a_control_batch_of_unknown_type_or_version_is_named_and_harmless() {
+fn b9_a_control_batch_of_unknown_type_or_version_is_named_and_harmless() {
     for (version, id, want) in [
         (0_i16, 99_i16, Some(ControlRecordType::Unknown(99))),
         (0, -1, Some(ControlRecordType::Unknown(-1))),
@@ -148,7 +148,7 @@ fn a_control_batch_of_unknown_type_or_version_is_named_and_harmless() {
 }
 
 #[test]
-fn a_control_batch_with_a_codec_is_named_and_not_looked_into() {
+fn b9_a_control_batch_with_a_codec_is_named_and_not_looked_into() {
     let plain = testdata("batches/barrier-3byte.bin");
     for codec in 1..=7 {
         let mut bytes = plain.clone();
@@ -164,7 +164,7 @@ fn a_control_batch_with_a_codec_is_named_and_not_looked_into() {
 }
 
 #[test]
-fn a_record_that_breaks_behind_its_key_is_still_a_barrier() {
+fn b9_a_record_that_breaks_behind_its_key_is_still_a_barrier() {
     let key = [0x08, 0, 0, 0, 7];
     let cases: [(&str, Vec<u8>); 5] = [
         ("value length beyond the record", [&[0x12, 0, 0, 0][..], &key, &[0x7e]].concat()),
@@ -183,7 +183,7 @@ fn a_record_that_breaks_behind_its_key_is_still_a_barrier() {
 }
 
 #[test]
-fn a_key_that_is_not_within_its_record_is_no_key() {
+fn b9_a_key_that_is_not_within_its_record_is_no_key() {
     for (name, record) in [
         ("record length ends within the key", &[0x0e, 0, 0, 0, 0x08, 0, 0, 0, 7, 0x01, 0][..]),
         ("batch ends within the key", &[0x1a, 0, 0, 0, 0x08, 0, 0, 0]),
@@ -244,10 +244,14 @@ fn attribute_bits_without_a_meaning_are_kept() {
 
 #[test]
 fn bytes_behind_a_record_within_its_length_are_an_error() {
-    // Length 8 where the fields take 6.
-    let bytes = raw_batch(0, 0, 1, &[0x10, 0, 0, 0, 0x01, 0x01, 0, 9, 9]);
-    let batch = RecordBatch::parse(&bytes).expect("a batch");
-    assert_eq!(walk(&batch), Err(RecordError::UnreadBytes { position: 61, size: 2 }));
+    // The fields take 6 bytes.
+    for size in [1, 2, 60] {
+        let record = [&[0, 0, 0, 0x01, 0x01, 0][..], &vec![9; size]].concat();
+        let length = u8::try_from(2 * record.len()).expect("small");
+        let bytes = raw_batch(0, 0, 1, &[&[length][..], &record].concat());
+        let batch = RecordBatch::parse(&bytes).expect("a batch");
+        assert_eq!(walk(&batch), Err(RecordError::UnreadBytes { position: 61, size }));
+    }
 }
 
 #[test]
