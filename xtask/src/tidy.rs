@@ -1,10 +1,11 @@
 //! `cargo xtask tidy`: what the compiler cannot say about this tree.
 //!
 //! Each check reads text and returns findings (file, line, what); none of them changes a file, except that
-//! `--bless` writes the hash lines of the two format documents. The whole is also a test of this package.
+//! `--bless` writes the hash lines of the two format documents and the table of options. The whole is also a test of this package.
 
 mod docs;
 mod layers;
+mod options;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -64,7 +65,7 @@ impl Report {
 pub(crate) fn run(bless: bool) -> Result<ExitCode> {
     let root = command::root();
     if bless {
-        for line in docs::bless(&root)? {
+        for line in docs::bless(&root)?.into_iter().chain(options::bless(&root)?) {
             println!("{line}");
         }
     }
@@ -111,6 +112,7 @@ pub(crate) fn check(root: &Path) -> Result<Report> {
     }
     report.findings.extend(sources::listed_test_modules(root, &files)?);
     report.findings.extend(docs::hashes(root));
+    report.findings.extend(options::check(root));
     report.findings.sort();
     Ok(report)
 }

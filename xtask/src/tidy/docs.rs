@@ -46,9 +46,12 @@ pub(super) fn bless(root: &Path) -> Result<Vec<String>> {
     let mut said = Vec::new();
     for (document, source) in TIED {
         let path = root.join(document);
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {document}"))?;
-        let code =
-            std::fs::read_to_string(root.join(source)).with_context(|| format!("cannot read {source}"))?;
+        // What is not there is a finding of the check, not a reason to leave the others unwritten.
+        let (Ok(text), Ok(code)) =
+            (std::fs::read_to_string(&path), std::fs::read_to_string(root.join(source)))
+        else {
+            continue;
+        };
         let wanted = hash_line(source, &code);
         let blessed = with_hash_line(&text, source, &wanted);
         if blessed != text {
