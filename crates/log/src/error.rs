@@ -1,8 +1,8 @@
 //! Why an append or a read was not done.
 
-use weir_format::{BatchError, LeaderEpoch, Offset, RecordError};
+use weir_format::{BatchError, LeaderEpoch, Offset, ProducerId, RecordError};
 use weir_psm::ProducerStateError;
-use weir_segment::io::IoError;
+use weir_segment::SegmentError;
 
 /// Why [`UnifiedLog::append`](crate::UnifiedLog::append) did not append.
 ///
@@ -45,6 +45,12 @@ pub enum AppendError {
         size: usize,
         /// The limit in bytes.
         max: usize,
+    },
+    /// The batch would open a transaction that the coordinator does not have open on this partition.
+    #[error("producer {producer_id} has no transaction open on this partition")]
+    TransactionNotOpen {
+        /// The producer.
+        producer_id: ProducerId,
     },
     /// The producer's state forbids it: sequence, epoch or transaction.
     #[error("producer state refuses the batch")]
@@ -101,7 +107,7 @@ pub enum AppendError {
     Log {
         /// What failed.
         #[source]
-        source: IoError,
+        source: SegmentError,
     },
 }
 
@@ -109,6 +115,11 @@ pub enum AppendError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidRecord {
+    /// A client's batch must start at offset 0: the leader assigns the others.
+    BaseOffset {
+        /// The base offset found.
+        base_offset: Offset,
+    },
     /// A client may not write control batches.
     ControlBatchFromClient,
     /// A control batch must not be compressed.
@@ -145,6 +156,7 @@ pub enum InvalidRecord {
 impl std::fmt::Display for InvalidRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::BaseOffset { base_offset } => write!(f, "base offset {base_offset} instead of 0"),
             Self::ControlBatchFromClient => f.write_str("control batch from a client"),
             Self::CompressedControlBatch => f.write_str("compressed control batch"),
             Self::NotAControlBatch => f.write_str("not a control batch"),
@@ -180,7 +192,7 @@ pub enum ReadError {
     Log {
         /// What failed.
         #[source]
-        source: IoError,
+        source: SegmentError,
     },
 }
 
@@ -206,7 +218,7 @@ pub enum ChangeError {
     Log {
         /// What failed.
         #[source]
-        source: IoError,
+        source: SegmentError,
     },
     /// Producer state could not be rebuilt from the log.
     #[error("replay failed, partition is offline")]

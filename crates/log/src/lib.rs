@@ -4,6 +4,7 @@
 mod append;
 mod config;
 mod error;
+mod gate;
 mod lookup;
 mod sync;
 mod unified_log;
@@ -14,6 +15,6 @@ pub use config::{Durability, LogConfig, MAX_UNSYNCED_BYTES, OpenOptions};
 pub use error::{AppendError, ChangeError, InvalidRecord, ReadError};
 pub use lookup::{OffsetSpec, TimestampOffset};
 pub use sync::SyncPlan;
-pub use unified_log::{LastBatch, Read, SegmentInfo, UnifiedLog};
+pub use unified_log::{Read, SegmentInfo, UnifiedLog};
 pub use view::{Isolation, LogView};
-pub use weir_recovery::RecoveryReport;
+pub use weir_recovery::{LastBatch, LoadError, RecoveryReport};

@@ -1,7 +1,8 @@
 //! Durability, split in two: what a sync must cover, and what is true once it has.
 
 use weir_format::Offset;
-use weir_segment::io::{FileId, Op, SyncKind};
+use weir_segment::SyncTarget;
+use weir_segment::io::Op;
 
 /// What one sync of a partition covers.
 ///
@@ -12,20 +13,18 @@ use weir_segment::io::{FileId, Op, SyncKind};
 #[must_use = "a plan that is not handed back blocks the partition's next sync"]
 pub struct SyncPlan {
     pub(crate) number: u64,
-    pub(crate) files: Vec<(FileId, SyncKind)>,
-    pub(crate) end_offset: Offset,
-    pub(crate) covered_bytes: u64,
+    pub(crate) target: SyncTarget,
 }
 
 impl SyncPlan {
     /// The operations to submit. All must succeed for the plan to have succeeded.
     pub fn ops(&self) -> impl Iterator<Item = Op> + '_ {
-        self.files.iter().map(|&(file, what)| Op::Sync { file, what })
+        std::iter::once(Op::Sync { file: self.target.file, what: self.target.what })
     }
 
-    /// What is durable once it has succeeded.
+    /// What is durable once it has succeeded, unless the log is cut before.
     #[must_use]
     pub fn end_offset(&self) -> Offset {
-        self.end_offset
+        self.target.end_offset
     }
 }

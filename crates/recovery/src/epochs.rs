@@ -226,19 +226,22 @@ impl EpochWitness {
         self.end = Some(next_offset);
     }
 
-    /// Whether `checkpoint` tells the same story as the batches that were met.
-    pub(crate) fn agrees_with(&self, checkpoint: &LeaderEpochCache) -> bool {
-        let Some(first) = self.cache.earliest() else { return true };
-        let mut met = self.cache.entries.iter().zip(&self.floors).peekable();
+    /// Whether `checkpoint`, which may have forgotten what lies below `start`, tells the same story as the batches that
+    /// were met.
+    pub(crate) fn agrees_with(&self, checkpoint: &LeaderEpochCache, start: Offset) -> bool {
+        let in_force =
+            self.cache.entries.partition_point(|entry| entry.start_offset <= start).saturating_sub(1);
+        let mut met = self.cache.entries.iter().zip(&self.floors).skip(in_force).peekable();
+        let Some(first) = met.peek().map(|(entry, _)| **entry) else { return true };
         let begin = checkpoint.entries.partition_point(|entry| entry.epoch < first.epoch);
         // What the checkpoint says of older epochs must lie before the walk's first batch.
-        if begin > 0 && checkpoint.entries[begin - 1].start_offset > first.start_offset {
+        if begin > 0 && checkpoint.entries[begin - 1].start_offset > first.start_offset.max(start) {
             return false;
         }
         for entry in &checkpoint.entries[begin..] {
             match met.peek() {
                 Some((seen, floor)) if seen.epoch == entry.epoch => {
-                    if entry.start_offset > seen.start_offset
+                    if entry.start_offset > seen.start_offset.max(start)
                         || floor.is_some_and(|end| entry.start_offset < end)
                     {
                         return false;
@@ -261,9 +264,9 @@ impl EpochWitness {
         met.next().is_none()
     }
 
-    /// The cache that the batches alone give.
-    pub(crate) fn into_cache(self) -> LeaderEpochCache {
-        self.cache
+    /// What the batches alone give.
+    pub(crate) fn cache(&self) -> &LeaderEpochCache {
+        &self.cache
     }
 
     /// The epochs met, to be added to a checkpoint that lags behind.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use weir_format::{BatchError, Offset};
+use weir_psm::ProducerStateError;
+use weir_segment::SegmentError;
 use weir_segment::io::IoError;
 
 use crate::tail::{CorruptReason, ValidBehind};
@@ -33,6 +35,17 @@ pub enum LoadError {
         /// The path.
         path: PathBuf,
     },
+    /// The walk and the segments do not agree on where the log ends: a mistake of ours.
+    #[error("the walk ended at offset {walked}, the segments at {opened}")]
+    EndsDiffer {
+        /// Where the walk ended.
+        walked: Offset,
+        /// Where the opened segments end.
+        opened: Offset,
+    },
+    /// The segments could not be opened after they had been walked.
+    #[error(transparent)]
+    Segment(SegmentError),
     /// The disk failed.
     #[error(transparent)]
     Io(#[from] IoError),
@@ -79,7 +92,7 @@ impl std::fmt::Display for Corruption {
 }
 
 /// What is wrong at an invalid place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Invalid {
     /// No valid batch starts here.
@@ -98,6 +111,8 @@ pub enum Invalid {
     },
     /// A valid control batch starts here, and is compressed (law B9).
     CompressedControlBatch,
+    /// A valid batch starts here that producer state cannot take.
+    Refused(ProducerStateError),
 }
 
 impl std::fmt::Display for Invalid {
@@ -109,6 +124,7 @@ impl std::fmt::Display for Invalid {
                 write!(f, "a batch that ends at offset {next_offset}, beyond the next segment's {segment}")
             }
             Self::CompressedControlBatch => f.write_str("a compressed control batch"),
+            Self::Refused(error) => error.fmt(f),
         }
     }
 }

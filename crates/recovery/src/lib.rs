@@ -7,20 +7,25 @@
 
 pub mod epochs;
 mod error;
+mod leftovers;
 mod loader;
 pub mod partition_file;
+mod replay;
 mod report;
+mod snapshots;
 pub mod tail;
 mod walk;
 
 pub use epochs::{EpochEntry, LeaderEpochCache};
 pub use error::{Corruption, Invalid, LoadError};
-pub use loader::RecoveryConfig;
+pub use loader::{LoadedLog, LogLoader, RecoveryConfig};
 pub use partition_file::{BarrierNote, PartitionFile};
+pub use replay::{LastBatch, aborted_entries, note_barrier, rebuild_producer_state};
 pub use report::{
     BarrierFound, CutKind, CutTail, Leftover, NoSnapshot, ProducerStateSource, Rebuilt, RecoveryReport,
     Skipped,
 };
+pub use snapshots::{partition_file_path, remove_snapshots, write_partition_file, write_snapshot};
 
 /// How much a partition may have written and not yet synced, in bytes.
 ///

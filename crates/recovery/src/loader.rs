@@ -2,13 +2,26 @@
 
 use std::path::{Path, PathBuf};
 
-use weir_format::{LeaderEpoch, Offset, TimestampMs};
-use weir_psm::PsmConfig;
-use weir_segment::SegmentConfig;
-use weir_segment::io::Io;
+use bytes::Bytes;
+use weir_format::{Offset, RecordBatch, TimestampMs};
+use weir_psm::{ProducerStateManager, PsmConfig};
+use weir_segment::io::{FileId, Io, IoError, Open, SyncKind, durable, exact};
+use weir_segment::layout::{FileKind, LEADER_EPOCH_CHECKPOINT, file_path};
+use weir_segment::{AbortedTransaction, LocalLog, SegmentConfig, SegmentError, TransactionIndex};
 
-use crate::error::LoadError;
-use crate::report::RecoveryReport;
+use crate::MAX_UNSYNCED_BYTES;
+use crate::epochs::LeaderEpochCache;
+use crate::error::{Corruption, Invalid, LoadError};
+use crate::leftovers::{self, Directory};
+use crate::partition_file::{PartitionFile, PartitionFileError};
+use crate::replay::{Bounds, LastBatch, Replay};
+use crate::report::{CutKind, CutTail, NoSnapshot, ProducerStateSource, Rebuilt, RecoveryReport, Skipped};
+use crate::snapshots;
+use crate::tail::{InvalidPlace, TailVerdict, is_old_message, judge_tail};
+use crate::walk::{FileView, Frame, Walker};
+
+/// The most that is read of a leader-epoch checkpoint or a transaction index.
+const SMALL_FILE_LIMIT: usize = 256 << 20;
 
 /// What a load is told about the partition.
 #[derive(Debug, Clone)]
@@ -27,4 +40,660 @@ pub struct RecoveryConfig {
     pub side_dir: PathBuf,
     /// The wall clock.
     pub now: TimestampMs,
+}
+
+/// The parts of a log, as found. Everything in it is synced.
+#[derive(Debug)]
+pub struct LoadedLog {
+    /// The segments.
+    pub log: LocalLog,
+    /// Producer state at the log end.
+    pub psm: ProducerStateManager,
+    /// Leader epochs.
+    pub epochs: LeaderEpochCache,
+    /// Barriers and trusted snapshots.
+    pub partition_file: PartitionFile,
+    /// The first offset that may be read.
+    pub log_start_offset: Offset,
+    /// The newest batch.
+    pub last_batch: Option<LastBatch>,
+}
+
+/// Loads partitions; holds nothing.
+#[derive(Debug)]
+pub struct LogLoader;
+
+impl LogLoader {
+    /// Opens the log in `dir`, which is made if it is missing, and recovers it.
+    ///
+    /// After a clean shutdown the files are trusted, and read from the newest snapshot that weir wrote, which lies at
+    /// the log end. After any other, every segment from the one that holds the recovery point is walked batch by
+    /// batch. Without a snapshot that weir wrote, all batches on disk are replayed from the first segment; a snapshot
+    /// is written then, so that this happens once.
+    ///
+    /// Cost: reads what it walks once, in order; may cut, sync and write small files. What the log can do without is
+    /// not an error if it cannot be written.
+    ///
+    /// # Errors
+    /// [`LoadError::Corrupt`] and [`LoadError::UnsupportedMagic`]: nothing was cut, the partition stays offline.
+    /// [`LoadError::Io`]: the disk failed.
+    pub fn load(
+        io: &mut dyn Io,
+        dir: &Path,
+        config: &RecoveryConfig,
+    ) -> Result<(LoadedLog, RecoveryReport), LoadError> {
+        match io.metadata(dir)? {
+            None => durable::create_dir_all(io, dir)?,
+            Some(metadata) if !metadata.is_dir => {
+                return Err(LoadError::NotADirectory { path: dir.to_path_buf() });
+            }
+            Some(_) => {}
+        }
+        let mut report =
+            RecoveryReport { clean_shutdown: config.clean_shutdown, ..RecoveryReport::default() };
+        let found = leftovers::settle(io, dir, &mut report.leftovers)?;
+        let known = Known::read(io, dir, config)?;
+        let mut load = Load { io, dir, config, found, known, report };
+        let mut mode = Mode::default();
+        let walked = loop {
+            match load.walk(mode)? {
+                Outcome::Done(walked) => break *walked,
+                Outcome::Again(next) => {
+                    assert_ne!(next, mode, "every further walk asks for more than the one before");
+                    mode = next;
+                }
+            }
+        };
+        load.finish(walked)
+    }
+}
+
+/// What the small files say, before the log is looked at.
+struct Known {
+    partition_file: Option<Result<PartitionFile, PartitionFileError>>,
+    /// `None`: absent or not readable.
+    epochs: Option<LeaderEpochCache>,
+    epochs_absent: bool,
+    recovery_point: Offset,
+}
+
+impl Known {
+    fn read(io: &mut dyn Io, dir: &Path, config: &RecoveryConfig) -> Result<Self, LoadError> {
+        let partition_file = snapshots::read_partition_file(io, &config.side_dir)?;
+        let recovery_point = match &partition_file {
+            Some(Ok(file)) => file.effective_recovery_point(config.recovery_point),
+            _ => config.recovery_point,
+        };
+        let bytes = match durable::read_file(io, &dir.join(LEADER_EPOCH_CHECKPOINT), SMALL_FILE_LIMIT) {
+            Ok(bytes) => bytes,
+            Err(IoError::Short { .. }) => Some(Bytes::new()),
+            Err(error) => return Err(error.into()),
+        };
+        let epochs_absent = bytes.is_none();
+        let epochs = bytes.and_then(|bytes| LeaderEpochCache::decode(&bytes).ok());
+        Ok(Self { partition_file, epochs, epochs_absent, recovery_point })
+    }
+
+    fn usable_file(&self) -> Option<&PartitionFile> {
+        match &self.partition_file {
+            Some(Ok(file)) => Some(file),
+            _ => None,
+        }
+    }
+}
+
+/// How much is trusted; each retry trusts less.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Mode {
+    /// Walk segments from their first byte, whatever an index says.
+    whole_segments: bool,
+    /// Walk everything and use no snapshot.
+    everything: bool,
+}
+
+enum Outcome {
+    Done(Box<Walked>),
+    Again(Mode),
+}
+
+/// What a walk found.
+struct Walked {
+    replay: Replay,
+    epochs: LeaderEpochCache,
+    epochs_changed: bool,
+    log_end_offset: Offset,
+    /// Transaction indexes that differ from what the log says.
+    transaction_indexes: Vec<(Offset, TransactionIndex)>,
+    /// All batches on disk were replayed because no snapshot was ours.
+    replayed_for_want_of_ours: bool,
+}
+
+/// Where a walk begins.
+struct Plan {
+    first_segment: usize,
+    position: u64,
+    feed_from: Offset,
+    psm: ProducerStateManager,
+    source: ProducerStateSource,
+}
+
+struct Load<'a> {
+    io: &'a mut dyn Io,
+    dir: &'a Path,
+    config: &'a RecoveryConfig,
+    found: Directory,
+    known: Known,
+    report: RecoveryReport,
+}
+
+impl Load<'_> {
+    /// Base offsets of the segments, ascending.
+    fn bases(&self) -> Vec<Offset> {
+        self.found.segments.iter().copied().collect()
+    }
+
+    /// The segment from which an unclean start distrusts everything; `None` after a clean shutdown.
+    fn first_distrusted(&self, bases: &[Offset]) -> Option<usize> {
+        if self.config.clean_shutdown {
+            return None;
+        }
+        Some(bases.partition_point(|&base| base <= self.known.recovery_point).saturating_sub(1))
+    }
+
+    fn plan(&mut self, bases: &[Offset], mode: Mode) -> Result<Plan, LoadError> {
+        let first_base = bases.first().copied().unwrap_or(Offset::ZERO);
+        let distrusted = self.first_distrusted(bases);
+        let fresh = |reason| Plan {
+            first_segment: 0,
+            position: 0,
+            feed_from: Offset::ZERO,
+            psm: ProducerStateManager::new(self.config.psm),
+            source: ProducerStateSource::Replay { from: first_base, reason },
+        };
+        let file = match &self.known.partition_file {
+            None => return Ok(fresh(NoSnapshot::NoPartitionFile)),
+            Some(Err(error)) => return Ok(fresh(NoSnapshot::PartitionFileUnreadable(*error))),
+            Some(Ok(file)) => file.clone(),
+        };
+        if mode.everything || distrusted == Some(0) {
+            return Ok(fresh(NoSnapshot::WalkedAnyway));
+        }
+        // A snapshot in the middle of a segment that is rebuilt would leave its transaction index half known.
+        let limit = match distrusted {
+            None => offset_max(),
+            Some(index) => bases.get(index).copied().unwrap_or(first_base),
+        };
+        if !file.snapshots().any(|(offset, _)| offset <= limit) {
+            return Ok(fresh(NoSnapshot::NoneNamed));
+        }
+        let Some(psm) = snapshots::load_newest(self.io, self.dir, &file, limit, self.config.psm)? else {
+            return Ok(fresh(NoSnapshot::NoneIntact));
+        };
+        let feed_from = psm.map_end_offset();
+        let of_snapshot = bases.partition_point(|&base| base <= feed_from).saturating_sub(1);
+        let first_segment = distrusted.map_or(of_snapshot, |index| index.min(of_snapshot));
+        let position = match (distrusted, bases.get(first_segment)) {
+            (None, Some(&base)) if !mode.whole_segments => self.indexed_position(base, feed_from)?,
+            _ => 0,
+        };
+        let source = ProducerStateSource::Snapshot { offset: feed_from };
+        Ok(Plan { first_segment, position, feed_from, psm, source })
+    }
+
+    /// Where the walk over a trusted segment may begin to find all that is at or above `offset`.
+    fn indexed_position(&mut self, base: Offset, offset: Offset) -> Result<u64, LoadError> {
+        let path = file_path(self.dir, base, FileKind::OffsetIndex);
+        let bytes = match durable::read_file(self.io, &path, SMALL_FILE_LIMIT) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) | Err(IoError::Short { .. }) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(weir_segment::OffsetIndex::decode(base, &bytes).map_or(0, |index| index.lookup(offset)))
+    }
+
+    /// One walk over what `mode` does not trust. Cuts torn tails; writes nothing else.
+    fn walk(&mut self, mode: Mode) -> Result<Outcome, LoadError> {
+        let bases = self.bases();
+        let plan = self.plan(&bases, mode)?;
+        let distrusted = self.first_distrusted(&bases);
+        let replayed_for_want_of_ours = matches!(
+            &plan.source,
+            ProducerStateSource::Replay { reason, .. } if *reason != NoSnapshot::WalkedAnyway
+        );
+        let file = self.known.usable_file().cloned().unwrap_or_default();
+        let mut replay = Replay::new(plan.psm, file, plan.feed_from);
+        let mut log_end_offset = bases.first().copied().unwrap_or(Offset::ZERO);
+        let mut transaction_indexes = Vec::new();
+        self.report.producer_state = plan.source;
+        self.report.segment_count = bases.len();
+        self.report.log_bytes = 0;
+        self.report.walked_from = bases.get(plan.first_segment).copied();
+        for (index, &base) in bases.iter().enumerate() {
+            if index < plan.first_segment {
+                let size = self.io.metadata(&file_path(self.dir, base, FileKind::Log))?.map_or(0, |m| m.size);
+                self.report.log_bytes += size;
+                continue;
+            }
+            let part = SegmentPart {
+                base,
+                next_segment: bases.get(index + 1).copied(),
+                last_segment: bases.last().copied().filter(|&last| last != base),
+                position: if index == plan.first_segment { plan.position } else { 0 },
+                sync: distrusted.is_some_and(|first| index >= first),
+            };
+            let Some(end) = self.walk_segment(&part, &mut replay)? else {
+                return Ok(Outcome::Again(Mode { whole_segments: true, ..mode }));
+            };
+            log_end_offset = end;
+            if let Some(changed) = self.compare_transactions(&part, &replay)? {
+                transaction_indexes.push((base, changed));
+            }
+        }
+        if replay.snapshot_is_foreign || plan.feed_from > log_end_offset {
+            return Ok(Outcome::Again(Mode { everything: true, ..mode }));
+        }
+        let first_base = bases.first().copied().unwrap_or(Offset::ZERO);
+        let start = self.config.log_start_offset.max(first_base).min(log_end_offset);
+        let whole = plan.first_segment == 0 && plan.position == 0;
+        match self.settle_epochs(&replay, start, log_end_offset, whole) {
+            None => Ok(Outcome::Again(Mode { everything: true, ..mode })),
+            Some((epochs, epochs_changed)) => Ok(Outcome::Done(Box::new(Walked {
+                replay,
+                epochs,
+                epochs_changed,
+                log_end_offset,
+                transaction_indexes,
+                replayed_for_want_of_ours,
+            }))),
+        }
+    }
+
+    /// Walks one segment; its end, or `None` if the walk did not begin at a batch.
+    fn walk_segment(&mut self, part: &SegmentPart, replay: &mut Replay) -> Result<Option<Offset>, LoadError> {
+        let path = file_path(self.dir, part.base, FileKind::Log);
+        let file = self.io.open(&path, Open::Write)?;
+        let walked = self.walk_file(part, &path, file, replay);
+        let closed = self.io.close(file);
+        let walked = walked?;
+        closed?;
+        Ok(walked)
+    }
+
+    fn walk_file(
+        &mut self,
+        part: &SegmentPart,
+        path: &Path,
+        file: FileId,
+        replay: &mut Replay,
+    ) -> Result<Option<Offset>, LoadError> {
+        replay.aborted.clear();
+        let size = self.io.len(file)?;
+        self.report.log_bytes += size;
+        if part.position > size {
+            return Ok(None);
+        }
+        let mut view = FileView { io: &mut *self.io, file, size };
+        let mut walker = Walker::new(part.position);
+        let mut bounds = Bounds { next_offset: part.base, next_segment: part.next_segment };
+        let mut progress = 0;
+        let (position, found) = loop {
+            let position = walker.position();
+            let checked = match walker.next(&mut view)? {
+                Frame::End => {
+                    if part.sync {
+                        // DURABLE: what a killed process wrote and never synced is about to be acknowledged by being read.
+                        exact::sync(self.io, file, SyncKind::Data)?;
+                    }
+                    return Ok(Some(bounds.next_offset));
+                }
+                Frame::Invalid(error) => Err(Invalid::Batch(error)),
+                Frame::Batch(bytes) => RecordBatch::parse_without_crc(&bytes)
+                    .map_err(Invalid::Batch)
+                    .and_then(|batch| bounds.admit(&batch).and_then(|()| replay.batch(&batch))),
+            };
+            if let Err(found) = checked {
+                break (position, found);
+            }
+            let gib = walker.position() >> 30;
+            if gib > progress {
+                progress = gib;
+                tracing::info!(file = %path.display(), position = walker.position(), size, "recovering");
+            }
+        };
+        // An index that does not point at a batch is no reason to doubt the log.
+        if position == part.position && position > 0 {
+            return Ok(None);
+        }
+        self.settle_tail(part, path, file, size, position, bounds.next_offset, found)?;
+        Ok(Some(bounds.next_offset))
+    }
+
+    /// Cuts a torn tail, or says that it is corruption.
+    #[expect(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
+    fn settle_tail(
+        &mut self,
+        part: &SegmentPart,
+        path: &Path,
+        file: FileId,
+        size: u64,
+        position: u64,
+        next_offset: Offset,
+        found: Invalid,
+    ) -> Result<(), LoadError> {
+        let mut view = FileView { io: &mut *self.io, file, size };
+        if let Some(magic) = old_message_at(&mut view, position)? {
+            return Err(LoadError::UnsupportedMagic { file: path.to_path_buf(), position, magic });
+        }
+        let place = InvalidPlace {
+            position,
+            next_offset,
+            recovery_point: if self.config.clean_shutdown { offset_max() } else { self.known.recovery_point },
+            last_segment: part.next_segment.is_none(),
+            max_unsynced: MAX_UNSYNCED_BYTES,
+        };
+        // After a clean shutdown nothing is expected behind the last batch but preallocated zeros.
+        let clean_zeros = self.config.clean_shutdown && crate::tail::zeros_until(&mut view, position, size)?;
+        let verdict = if clean_zeros { TailVerdict::Zeros } else { judge_tail(&mut view, &place)? };
+        let kind = match verdict {
+            TailVerdict::Corrupt { reason, behind } => {
+                return Err(LoadError::Corrupt(Box::new(Corruption {
+                    file: path.to_path_buf(),
+                    position,
+                    next_offset,
+                    found,
+                    reason,
+                    behind,
+                    last_segment: part.last_segment,
+                })));
+            }
+            TailVerdict::Zeros => CutKind::Preallocated,
+            TailVerdict::Torn => CutKind::Torn,
+            TailVerdict::Hole { behind, .. } => CutKind::Hole {
+                archive: self.archive(part.base, file, position, size)?,
+                first_offset: behind.base_offset,
+                end_offset: behind.end_offset,
+            },
+        };
+        self.io.truncate(file, position)?;
+        // DURABLE: what was cut stays gone (R3), and what is kept is there (R1).
+        exact::sync(self.io, file, SyncKind::All)?;
+        self.report.cuts.push(CutTail { file: path.to_path_buf(), position, size: size - position, kind });
+        Ok(())
+    }
+
+    /// Copies what is about to be cut into the side directory. The name says what it is, so that a second try after a
+    /// crash writes the same file again.
+    fn archive(
+        &mut self,
+        base: Offset,
+        file: FileId,
+        position: u64,
+        size: u64,
+    ) -> Result<PathBuf, LoadError> {
+        // Not more than a partition may have unsynced, or it would have been called corrupt.
+        let wanted = usize::try_from(size - position).unwrap_or(usize::MAX);
+        let bytes = exact::read_exact(self.io, file, position, wanted)?.freeze();
+        let crc = crate::partition_file::crc32c(&bytes);
+        let name = format!("cut-{:020}-{position}-{crc:08x}.log", base.get());
+        let path = self.config.side_dir.join(name);
+        if self.io.metadata(&self.config.side_dir)?.is_none() {
+            durable::create_dir_all(self.io, &self.config.side_dir)?;
+        }
+        // DURABLE: the archive, before anything is cut.
+        durable::replace(self.io, &path, bytes)?;
+        Ok(path)
+    }
+
+    /// The transaction index of a walked segment, if the one on disk says something else.
+    fn compare_transactions(
+        &mut self,
+        part: &SegmentPart,
+        replay: &Replay,
+    ) -> Result<Option<TransactionIndex>, LoadError> {
+        let path = file_path(self.dir, part.base, FileKind::TransactionIndex);
+        let bytes = match durable::read_file(self.io, &path, SMALL_FILE_LIMIT) {
+            Ok(bytes) => bytes.unwrap_or_default(),
+            // Larger than any that is right.
+            Err(IoError::Short { .. }) => Bytes::from_static(&[0]),
+            Err(error) => return Err(error.into()),
+        };
+        let on_disk = TransactionIndex::decode(part.base, &bytes).ok();
+        let mut right = TransactionIndex::new();
+        let below = |entry: &&AbortedTransaction| entry.last_offset < replay.feed_from;
+        for entry in on_disk.iter().flat_map(|index| index.entries()).filter(below).chain(&replay.aborted) {
+            right.append(*entry);
+        }
+        Ok((on_disk.as_ref() != Some(&right)).then_some(right))
+    }
+
+    /// The leader epochs, and whether they differ from the checkpoint; `None` if only a walk over everything can tell.
+    fn settle_epochs(
+        &self,
+        replay: &Replay,
+        start: Offset,
+        log_end_offset: Offset,
+        whole: bool,
+    ) -> Option<(LeaderEpochCache, bool)> {
+        if let Some(checkpoint) = &self.known.epochs {
+            let mut epochs = checkpoint.clone();
+            epochs.truncate_above(log_end_offset);
+            for entry in replay.witness.entries() {
+                if epochs.latest().is_none_or(|latest| entry.epoch > latest.epoch) {
+                    epochs.assign(entry.epoch, entry.start_offset);
+                }
+            }
+            if replay.witness.agrees_with(&epochs, start) {
+                epochs.truncate_from_start(start);
+                let changed = epochs != *checkpoint;
+                return Some((epochs, changed));
+            }
+        }
+        if !whole {
+            return None;
+        }
+        let mut epochs = replay.witness.cache().clone();
+        epochs.truncate_from_start(start);
+        let changed = !(self.known.epochs_absent && epochs.entries().is_empty());
+        Some((epochs, changed))
+    }
+
+    /// Writes what differs, opens the segments, and makes the report.
+    fn finish(mut self, walked: Walked) -> Result<(LoadedLog, RecoveryReport), LoadError> {
+        let Walked { replay, epochs, epochs_changed, log_end_offset, transaction_indexes, .. } = walked;
+        let Replay { mut psm, mut file, last_batch, .. } = replay;
+        let bases = self.bases();
+        if psm.map_end_offset() < log_end_offset {
+            psm.update_map_end_offset(log_end_offset);
+        }
+        file.set_checked(log_end_offset);
+        self.drop_snapshots_above(log_end_offset, &mut file)?;
+        if let Some(first) = self.first_distrusted(&bases) {
+            self.drop_indexes(&bases[first..])?;
+        }
+        let mut log = self.open_segments(&bases, log_end_offset)?;
+        if let Some(first) = self.first_distrusted(&bases) {
+            for &segment in &bases[first..] {
+                log.rebuild_indexes(self.io, segment).map_err(open_error)?;
+            }
+        }
+        for (segment, index) in transaction_indexes {
+            log.replace_transactions(self.io, segment, index).map_err(open_error)?;
+            self.report.rebuilt.push(Rebuilt::TransactionIndex { segment });
+        }
+        if epochs_changed {
+            self.report.rebuilt.push(Rebuilt::LeaderEpochs);
+            let path = self.dir.join(LEADER_EPOCH_CHECKPOINT);
+            let written = durable::replace(self.io, &path, Bytes::from(epochs.encode()));
+            self.can_do_without("leader-epoch checkpoint", written)?;
+        }
+        if walked.replayed_for_want_of_ours && last_batch.is_some() {
+            self.report.rebuilt.push(Rebuilt::PartitionFile);
+            let written =
+                snapshots::write_snapshot(self.io, self.dir, &self.config.side_dir, &psm, &mut file);
+            self.can_do_without("producer snapshot", written)?;
+        }
+        let last_batch = match last_batch {
+            None => self.find_last_batch(&bases)?,
+            found => found,
+        };
+        let first_base = log.first_offset();
+        let asked = self.config.log_start_offset;
+        let log_start_offset = asked.max(first_base).min(log_end_offset);
+        let report = &mut self.report;
+        report.log_start_above_end = (asked > log_end_offset).then_some(asked);
+        let recovery_point = self.known.recovery_point;
+        report.ends_below_recovery_point = (recovery_point > log_end_offset).then_some(recovery_point);
+        report.log_start_offset = log_start_offset;
+        report.log_end_offset = log_end_offset;
+        report.batch_count = replay.batch_count;
+        report.checked_bytes = replay.checked_bytes;
+        report.tolerated_count = replay.tolerated_count;
+        report.barriers = replay.barriers;
+        report.producer_count = psm.producer_count();
+        report.open_transaction_count = psm.open_transactions().count();
+        if replay.batch_count == 0 && psm.producer_count() == 0 {
+            report.producer_state = ProducerStateSource::Empty;
+        }
+        let loaded = LoadedLog { log, psm, epochs, partition_file: file, log_start_offset, last_batch };
+        Ok((loaded, self.report))
+    }
+
+    /// Opens the segments, which end where the walk did.
+    fn open_segments(&mut self, bases: &[Offset], log_end_offset: Offset) -> Result<LocalLog, LoadError> {
+        let mut indexes_dropped = false;
+        loop {
+            let log =
+                LocalLog::open(self.io, self.dir, self.config.segment, Offset::ZERO).map_err(open_error)?;
+            if log.log_end_offset() == log_end_offset && log.tail().is_none() {
+                return Ok(log);
+            }
+            let opened = log.log_end_offset();
+            log.abandon(self.io).map_err(open_error)?;
+            if indexes_dropped {
+                return Err(LoadError::EndsDiffer { walked: log_end_offset, opened });
+            }
+            // An index that lies about where batches are.
+            self.drop_indexes(bases)?;
+            indexes_dropped = true;
+        }
+    }
+
+    /// A snapshot above the log end is of bytes that are gone: it must never be loaded once the log has grown again.
+    fn drop_snapshots_above(
+        &mut self,
+        log_end_offset: Offset,
+        file: &mut PartitionFile,
+    ) -> Result<(), LoadError> {
+        let above: Vec<Offset> =
+            file.snapshots().map(|(offset, _)| offset).filter(|&offset| offset > log_end_offset).collect();
+        for &offset in &above {
+            file.forget_snapshot(offset);
+        }
+        if self.found.snapshots.iter().any(|&offset| offset > log_end_offset) {
+            // Needs no space, so it works on a full disk, where the file that names them cannot be written.
+            snapshots::remove_snapshots(self.io, self.dir, |offset| offset > log_end_offset)?;
+        }
+        if !above.is_empty() {
+            let written = snapshots::write_partition_file(self.io, &self.config.side_dir, file);
+            self.can_do_without("partition file", written)?;
+        }
+        Ok(())
+    }
+
+    /// Index files of segments that may have been written to since they were last synced are built again.
+    fn drop_indexes(&mut self, bases: &[Offset]) -> Result<(), LoadError> {
+        for &segment in bases {
+            for kind in [FileKind::OffsetIndex, FileKind::TimeIndex] {
+                let path = file_path(self.dir, segment, kind);
+                if self.io.metadata(&path)?.is_some() {
+                    self.io.remove(&path)?;
+                }
+            }
+            self.report.rebuilt.push(Rebuilt::Indexes { segment });
+        }
+        Ok(())
+    }
+
+    /// The newest batch, when the walk met none: the last one of the newest segment that has any.
+    fn find_last_batch(&mut self, bases: &[Offset]) -> Result<Option<LastBatch>, LoadError> {
+        for &base in bases.iter().rev() {
+            let path = file_path(self.dir, base, FileKind::Log);
+            let start = self.indexed_position(base, offset_max())?;
+            for position in [start, 0] {
+                let file = self.io.open(&path, Open::Read)?;
+                let last = self.io.len(file).and_then(|size| {
+                    let mut view = FileView { io: &mut *self.io, file, size };
+                    last_in(&mut view, position)
+                });
+                self.io.close(file)?;
+                if let Some(last) = last? {
+                    return Ok(Some(last));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Notes a failure that does not keep the log from being served, on a full disk for example.
+    fn can_do_without(&mut self, what: &'static str, done: Result<(), IoError>) -> Result<(), LoadError> {
+        match done {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!(%error, what, dir = %self.dir.display(), "could not be written, going on without");
+                self.report.skipped.push(Skipped { what, cause: error.to_string() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One segment of a walk.
+struct SegmentPart {
+    base: Offset,
+    next_segment: Option<Offset>,
+    last_segment: Option<Offset>,
+    position: u64,
+    sync: bool,
+}
+
+fn offset_max() -> Offset {
+    Offset::new(i64::MAX).expect("not negative")
+}
+
+/// The magic of a whole, valid message of an old format at `position`, if one is there.
+fn old_message_at(view: &mut FileView<'_>, position: u64) -> Result<Option<i8>, IoError> {
+    /// Larger messages of the old formats are not believed here; no client sends them.
+    const OLD_MESSAGE_LIMIT: u64 = 16 << 20;
+    let rest = view.size.saturating_sub(position);
+    let head = exact::read_up_to(view.io, view.file, position, usize::try_from(rest.min(17)).unwrap_or(17))?;
+    let (Some(&magic @ (0 | 1)), Some(length)) = (head.get(16), head.get(8..12)) else { return Ok(None) };
+    let mut raw = [0; 4];
+    raw.copy_from_slice(length);
+    let Ok(length) = u64::try_from(i32::from_be_bytes(raw)) else { return Ok(None) };
+    let size = length + 12;
+    if size > rest.min(OLD_MESSAGE_LIMIT) {
+        return Ok(None);
+    }
+    let size = usize::try_from(size).expect("bounded above");
+    let message = exact::read_exact(view.io, view.file, position, size)?;
+    Ok(is_old_message(&message).then_some(if magic == 0 { 0 } else { 1 }))
+}
+
+/// The last valid batch from `position` on.
+fn last_in(view: &mut FileView<'_>, position: u64) -> Result<Option<LastBatch>, IoError> {
+    let mut walker = Walker::new(position);
+    let mut last = None;
+    while let Frame::Batch(bytes) = walker.next(view)? {
+        if let Ok(batch) = RecordBatch::parse_without_crc(&bytes) {
+            last = Some(LastBatch::of(&batch));
+        }
+    }
+    Ok(last)
+}
+
+fn open_error(error: SegmentError) -> LoadError {
+    match error {
+        SegmentError::Io(error) => LoadError::Io(error),
+        error => LoadError::Segment(error),
+    }
 }

@@ -151,6 +151,12 @@ impl PartitionFile {
         self.barriers.insert(offset, note);
     }
 
+    /// The bytes from `from` on will be looked at again.
+    pub(crate) fn forget_barriers_from(&mut self, from: Offset) {
+        self.barriers.split_off(&from);
+        self.checked = self.checked.min(from);
+    }
+
     /// Everything below `checked` was looked at.
     pub fn set_checked(&mut self, checked: Offset) {
         self.checked = checked;

@@ -189,7 +189,7 @@ pub fn judge_tail<R: TailRead>(file: &mut R, place: &InvalidPlace) -> Result<Tai
 }
 
 /// Whether `position..end` holds zeros alone; an empty range does.
-fn zeros_until<R: TailRead>(file: &mut R, position: u64, end: u64) -> Result<bool, R::Error> {
+pub(crate) fn zeros_until<R: TailRead>(file: &mut R, position: u64, end: u64) -> Result<bool, R::Error> {
     let mut window = vec![0_u8; window_size(end.saturating_sub(position))];
     let mut at = position;
     while at < end {
@@ -322,6 +322,10 @@ impl<'a, R: TailRead> Scan<'a, R> {
             return Ok(None);
         }
         let Some(base_offset) = Offset::new(be_i64(header, 0)) else { return Ok(None) };
+        // A compressed control batch is no valid batch (law B9).
+        if magic == 2 && header[22] & 0x20 != 0 && header[22] & 0x07 != 0 {
+            return Ok(None);
+        }
         let delta = if magic == 2 { i64::from(be_i32(header, 23)) } else { 0 };
         if base_offset < self.place.next_offset || delta < 0 {
             return Ok(None);

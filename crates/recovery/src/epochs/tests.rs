@@ -123,7 +123,7 @@ fn a_checkpoint_agrees_with_the_batches_or_is_called_wrong() {
         &[(0, 0), (2, 30), (6, 60)],
         &[(0, 0), (1, 30), (2, 33), (6, 60), (8, 61)],
     ] {
-        assert!(witness.agrees_with(&cache(right)), "{right:?}");
+        assert!(witness.agrees_with(&cache(right), Offset::ZERO), "{right:?}");
     }
     for wrong in [
         &[][..],
@@ -135,8 +135,20 @@ fn a_checkpoint_agrees_with_the_batches_or_is_called_wrong() {
         &[(0, 0), (1, 20), (2, 30), (6, 60)],
         &[(0, 0), (2, 30), (5, 59), (6, 60)],
     ] {
-        let agrees = witness.agrees_with(&cache(wrong));
+        let agrees = witness.agrees_with(&cache(wrong), Offset::ZERO);
 
         assert!(!agrees, "{wrong:?}");
     }
+}
+
+#[test]
+fn a_checkpoint_that_forgot_what_lies_below_the_log_start_agrees() {
+    let mut witness = EpochWitness::default();
+    for (e, base, next) in [(0, 5, 10), (2, 10, 30), (2, 30, 60), (6, 60, 61)] {
+        witness.observe(LeaderEpoch::new(e), offset(base), offset(next));
+    }
+    assert!(witness.agrees_with(&cache(&[(2, 45), (6, 60)]), offset(45)));
+    assert!(!witness.agrees_with(&cache(&[(2, 46), (6, 60)]), offset(45)));
+    assert!(!witness.agrees_with(&cache(&[(6, 60)]), offset(45)));
+    assert!(witness.agrees_with(&cache(&[(6, 61)]), offset(61)));
 }
