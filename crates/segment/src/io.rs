@@ -44,6 +44,8 @@ pub mod durable;
 pub mod exact;
 pub mod pwrite;
 pub mod select;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 
 mod track;
 
