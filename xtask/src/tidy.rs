@@ -83,6 +83,8 @@ pub(crate) fn check(root: &Path) -> Result<Report> {
     let mut report = Report::default();
     report.findings.extend(root_listing(&files));
     report.findings.extend(layers::check(root)?);
+    let mut sources = Vec::new();
+    let mut documents = Vec::new();
     for path in &files {
         let Some(name) = path.to_str() else {
             report.findings.push(Finding::new(&path.to_string_lossy(), 0, "the name is not UTF-8"));
@@ -103,12 +105,17 @@ pub(crate) fn check(root: &Path) -> Result<Report> {
                 report.known_gaps.extend(gaps);
                 report.findings.extend(bad);
                 report.durable += text.lines().filter(|line| line.contains("// DURABLE:")).count();
+                sources.push((name.to_owned(), text));
             }
             Some("md") if docs::is_ours(name) => {
-                report.findings.extend(docs::one_sentence_a_line(name, &text))
+                report.findings.extend(docs::one_sentence_a_line(name, &text));
+                documents.push((name.to_owned(), text));
             }
             _ => {}
         }
+    }
+    for (name, text) in &documents {
+        report.findings.extend(docs::named_tests(name, text, &sources));
     }
     report.findings.extend(sources::listed_test_modules(root, &files)?);
     report.findings.extend(docs::hashes(root));

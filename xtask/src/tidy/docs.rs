@@ -140,6 +140,38 @@ fn holds_two_sentences(line: &str) -> bool {
     false
 }
 
+/// Finds names of tests in a document, written as `package test_name`, that no source file of that package has.
+pub(super) fn named_tests(name: &str, text: &str, sources: &[(String, String)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for quoted in line.split('`').skip(1).step_by(2) {
+            let Some((package, test)) = quoted.split_once(' ') else { continue };
+            let folder = match package.strip_prefix("weir-") {
+                Some("benches") => "benches/".to_owned(),
+                Some(folder) => format!("crates/{folder}/"),
+                None if package == "xtask" => "xtask/".to_owned(),
+                None => continue,
+            };
+            let is_name = test.contains('_')
+                && test
+                    .chars()
+                    .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
+            if !is_name {
+                continue;
+            }
+            let heads = [format!("fn {test}("), format!("fn {test}<")];
+            let known = sources
+                .iter()
+                .filter(|(file, _)| file.starts_with(&folder))
+                .any(|(_, source)| heads.iter().any(|head| source.contains(head)));
+            if !known {
+                findings.push(Finding::new(name, index + 1, format!("{package} has no test {test}")));
+            }
+        }
+    }
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +198,16 @@ mod tests {
         let other = "//! Doc.\nconst A: u8 = 2;\n";
         assert_eq!(hash_of_code(code), hash_of_code(same));
         assert_ne!(hash_of_code(code), hash_of_code(other));
+    }
+
+    #[test]
+    fn a_test_that_is_named_must_exist_in_that_package() {
+        let sources = [("crates/psm/src/tests.rs".to_owned(), "fn b2_gone() {}\n".to_owned())];
+        let text =
+            "`weir-psm b2_gone`, `weir-psm b3_gone`, `weir-log b2_gone`, `weir serve`, `weir mirror stop`\n";
+        let found: Vec<String> =
+            named_tests("docs/x.md", text, &sources).into_iter().map(|finding| finding.what).collect();
+        assert_eq!(found, ["weir-psm has no test b3_gone", "weir-log has no test b2_gone"]);
     }
 
     #[test]
