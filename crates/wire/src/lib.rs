@@ -85,8 +85,23 @@ pub const SOFTWARE_VERSION: &str = env!("CARGO_PKG_VERSION");
 ///
 /// Each message's inner structures are in the module named after it, as
 /// `msg::metadata_response::MetadataResponseTopic`. Read them with [`decode`] only. They are
-/// non-exhaustive: make one with `default()` and set its fields. Encoding fails when a field that
-/// Kafka does not call ignorable is set and the version cannot say it.
+/// non-exhaustive: make one with `default()` and set its fields.
+///
+/// Encoding fails when a field is set that the version cannot say, unless Kafka calls the field
+/// ignorable. Of the responses that weir gives, these must stay at their defaults:
+///
+/// | field | in versions |
+/// |---|---|
+/// | `ListOffsetsPartitionResponse::leader_epoch` | below 4 |
+/// | `MetadataResponse::cluster_authorized_operations` | other than 8 to 10 |
+/// | `MetadataResponseTopic::topic_authorized_operations` | below 8 |
+/// | `MetadataResponseTopic::name` must not be null | below 12 |
+/// | `OffsetFetchResponse::topics` | above 7 |
+/// | `OffsetFetchResponse::groups` | below 8 |
+/// | `FindCoordinatorResponse::error_code`, `node_id`, `host`, `port` | above 3 |
+/// | `FindCoordinatorResponse::coordinators` | below 4 |
+/// | `DescribeClusterResponse::endpoint_type` | 0 |
+/// | `DescribeClusterBroker::is_fenced` | below 2 |
 pub mod msg {
     pub use kafka_wire::{
         AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, AddPartitionsToTxnRequest,

@@ -5,6 +5,7 @@
 mod client;
 mod golden;
 mod hostile;
+mod lost_fields;
 mod oracle;
 
 #[test]
