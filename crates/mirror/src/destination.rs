@@ -58,8 +58,9 @@ impl LogState {
 pub struct OpenTransaction {
     /// Its producer.
     pub producer_id: ProducerId,
-    /// The producer's epoch as the log has it; an ABORT carries the same.
-    pub producer_epoch: ProducerEpoch,
+    /// The producer's epoch as the log has it; an ABORT carries the same. `None` if its
+    /// batches carried none, which no Kafka writes.
+    pub producer_epoch: Option<ProducerEpoch>,
     /// Its first offset.
     pub first_offset: Offset,
     /// The coordinator epoch of the producer's last marker, if it ever had one.
