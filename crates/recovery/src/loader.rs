@@ -215,7 +215,7 @@ impl Load<'_> {
             Some(Err(error)) => return Ok(fresh(NoSnapshot::PartitionFileUnreadable(*error))),
             Some(Ok(file)) => file.clone(),
         };
-        if mode.everything || distrusted == Some(0) {
+        if mode.everything {
             return Ok(fresh(NoSnapshot::WalkedAnyway));
         }
         // A snapshot in the middle of a segment that is rebuilt would leave its transaction index half known.
@@ -224,7 +224,8 @@ impl Load<'_> {
             Some(index) => bases.get(index).copied().unwrap_or(first_base),
         };
         if !file.snapshots().any(|(offset, _)| offset <= limit) {
-            return Ok(fresh(NoSnapshot::NoneNamed));
+            let first = distrusted == Some(0);
+            return Ok(fresh(if first { NoSnapshot::WalkedAnyway } else { NoSnapshot::NoneNamed }));
         }
         let Some(psm) = snapshots::load_newest(self.io, self.dir, &file, limit, self.config.psm)? else {
             return Ok(fresh(NoSnapshot::NoneIntact));
@@ -551,7 +552,7 @@ impl Load<'_> {
         report.barriers = replay.barriers;
         report.producer_count = psm.producer_count();
         report.open_transaction_count = psm.open_transactions().count();
-        if replay.batch_count == 0 && psm.producer_count() == 0 {
+        if last_batch.is_none() && psm.producer_count() == 0 {
             report.producer_state = ProducerStateSource::Empty;
         }
         let loaded = LoadedLog { log, psm, epochs, partition_file: file, log_start_offset, last_batch };

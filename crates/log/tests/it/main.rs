@@ -1,0 +1,18 @@
+//! Everything about a partition that needs more than one of its parts, on SimDisk.
+
+mod crash;
+mod golden;
+mod laws;
+mod splits;
+mod support;
+
+#[test]
+fn every_file_here_is_a_module() {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let main = include_str!("main.rs");
+    for entry in std::fs::read_dir(here).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.strip_suffix(".rs").unwrap();
+        assert!(module == "main" || main.contains(&format!("mod {module};")), "{name} is not listed");
+    }
+}
