@@ -446,7 +446,7 @@ fn absolute(dir: &str) -> PathBuf {
 
 /// Java's properties, as far as Kafka's files use them: `key=value` or `key: value`, comments,
 /// lines continued with a backslash.
-fn parse_properties(text: &str) -> Result<Vec<(String, String)>, String> {
+pub(crate) fn parse_properties(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut pairs = Vec::new();
     let mut lines = text.lines().enumerate();
     while let Some((number, line)) = lines.next() {

@@ -25,9 +25,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod api;
+pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod data_dir;
+pub mod error_code;
 pub mod meta_kv;
 pub mod metadata;
+pub mod mirror_host;
+pub mod node;
+pub mod server;
 pub mod shard;
 pub mod uuid;

@@ -1052,10 +1052,10 @@ fn load(io: &mut dyn Io, spec: &PartitionSpec) -> SlotState {
     let (topic, partition) = (spec.topic.as_str(), spec.id.partition);
     match UnifiedLog::open(io, &spec.dir, spec.log.clone(), options) {
         Ok((log, report)) => {
-            if spec.options.clean_shutdown {
-                tracing::debug!(topic, partition, ?report, "log opened");
+            if spec.options.clean_shutdown || report.segment_count == 0 {
+                tracing::debug!(topic, partition, %report, "log opened");
             } else {
-                tracing::info!(topic, partition, ?report, "log recovered");
+                tracing::info!(topic, partition, %report, "log recovered");
             }
             SlotState::Open(Box::new(log))
         }

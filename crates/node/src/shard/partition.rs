@@ -79,6 +79,11 @@ impl PartitionHandle {
         self.status.borrow().clone()
     }
 
+    /// Epoch of this node's leadership, as last published.
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        self.status.borrow().leadership.leader_epoch
+    }
+
     /// Its status, to wait for changes of.
     pub fn watch(&self) -> watch::Receiver<PartitionStatus> {
         self.status.clone()

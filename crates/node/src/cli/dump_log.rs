@@ -1,0 +1,539 @@
+//! `weir dump-log FILE...`: what stands in a partition's files, as text or as JSON.
+//!
+//! The text is that of Kafka's `DumpLogSegments --print-data-log`, line by line, so that what people have built on it
+//! goes on working; the barrier has its name. Files are opened read-only, may belong to a running node, and may hold
+//! anything: what cannot be read is named, with its place, and nothing but one batch is held in memory.
+
+mod item;
+mod log_file;
+
+use std::fmt;
+use std::io::{self, BufReader, ErrorKind, IsTerminal as _, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use weir_format::{BatchHeader, Offset, RecordBatch};
+use weir_psm::{SnapshotError, snapshot};
+
+use super::Failure;
+use item::{Finding, Findings, Item, Printer};
+use log_file::{LogFile, Step};
+
+/// Batches above this size are named without their records.
+pub const MAX_BATCH_SIZE: u64 = 128 << 20;
+/// Snapshots above this size are not read: Kafka's have 46 bytes a producer.
+const MAX_SNAPSHOT_SIZE: u64 = 1 << 30;
+/// How often a time index may step back before its entries are no longer looked up in the log.
+const MAX_REWINDS: u32 = 16;
+
+/// Arguments of `weir dump-log`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DumpLog {
+    /// Files to print: .log, .index, .timeindex, .txnindex, .snapshot.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// One JSON object a line, each with "apiVersion": "weir/v1" and its "kind".
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl DumpLog {
+    /// Prints the files to standard output.
+    ///
+    /// # Errors
+    /// A [`Failure`] for the first file that cannot be dumped; the files before it were.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let mut stdout = io::stdout().lock();
+        let options = DumpOptions { json: self.json, escape: !self.json && stdout.is_terminal() };
+        match dump(&self.files, options, &mut stdout) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) => Err(Failure::of(error.exit_code(), &error).help(error.help())),
+        }
+    }
+}
+
+/// How the output looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DumpOptions {
+    /// JSON lines instead of text.
+    pub json: bool,
+    /// Whether control characters in keys, values and header keys are shown as escapes; for a terminal, which would
+    /// obey them. Otherwise they are printed as they are, as Kafka does.
+    pub escape: bool,
+}
+
+/// Why files could not be dumped to their end.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DumpError {
+    /// The name has no extension of a partition's file.
+    UnknownFile {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The name does not start with a base offset.
+    NoBaseOffset {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The path is a directory.
+    Directory {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The file cannot be opened or read.
+    Io {
+        /// The path as given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A `.log` file that does not start with a batch.
+    NotALog {
+        /// The path as given.
+        path: PathBuf,
+        /// What is wrong with its first bytes.
+        reason: String,
+    },
+    /// A `.snapshot` file that is not what it says.
+    Snapshot {
+        /// The path as given.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: SnapshotError,
+    },
+    /// A `.snapshot` file of a size that none has.
+    SnapshotTooLarge {
+        /// The path as given.
+        path: PathBuf,
+        /// Its size.
+        size: u64,
+    },
+    /// The output took no more.
+    Output {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for DumpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownFile { path } => write!(f, "{} is not a file of a partition", path.display()),
+            Self::NoBaseOffset { path } => write!(f, "the name of {} does not start with an offset", path.display()),
+            Self::Directory { path } => write!(f, "{} is a directory", path.display()),
+            Self::Io { path, .. } => write!(f, "cannot read {}", path.display()),
+            Self::NotALog { path, reason } => write!(f, "{} is not a log segment: {reason}", path.display()),
+            Self::Snapshot { path, .. } => write!(f, "{} is not a valid producer snapshot", path.display()),
+            Self::SnapshotTooLarge { path, size } => {
+                write!(f, "{} has {size} bytes, too many for a producer snapshot", path.display())
+            }
+            Self::Output { .. } => f.write_str("cannot write the output"),
+        }
+    }
+}
+
+impl std::error::Error for DumpError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } | Self::Output { source } => Some(source),
+            Self::Snapshot { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl DumpError {
+    /// The status to exit with: 2 if the arguments were wrong and nothing was tried, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::UnknownFile { .. } | Self::NoBaseOffset { .. } | Self::Directory { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// What to do about it.
+    pub fn help(&self) -> &'static str {
+        match self {
+            Self::UnknownFile { .. } => "give files that end in .log, .index, .timeindex, .txnindex or .snapshot",
+            Self::NoBaseOffset { .. } => "keep the name that the file had in its partition: twenty digits and an extension",
+            Self::Directory { .. } => "name the files in it, for example DIR/*.log",
+            Self::Io { .. } => "check the path and that this user may read it",
+            Self::NotALog { .. } => "check that this is a segment of a Kafka or weir partition, uncompressed and whole",
+            Self::Snapshot { .. } => "nothing is lost: a snapshot that cannot be read is dropped, and an older one and the log are used",
+            Self::SnapshotTooLarge { .. } => "check that this is a producer snapshot",
+            Self::Output { .. } => "check where the output goes",
+        }
+    }
+}
+
+/// Prints each file in turn; a reader that closes its end early is no error.
+///
+/// Names are checked before the first file is printed. What is odd within a file is part of what is printed.
+///
+/// Cost: one pass over each file, and one over its segment's headers for an index; one batch in memory.
+///
+/// # Errors
+/// [`DumpError`] of the first file that cannot be dumped; the files before it were.
+pub fn dump(files: &[PathBuf], options: DumpOptions, out: &mut dyn Write) -> Result<(), DumpError> {
+    let files = files.iter().map(|path| Kind::of(path).map(|kind| (path, kind))).collect::<Result<Vec<_>, _>>()?;
+    let mut printer = Printer::new(out, options);
+    for (path, kind) in files {
+        match dump_file(path, kind, &mut printer) {
+            Err(DumpError::Output { source }) if source.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            result => result?,
+        }
+    }
+    match printer.flush() {
+        Err(source) if source.kind() != ErrorKind::BrokenPipe => Err(DumpError::Output { source }),
+        _ => Ok(()),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extension {
+    Log,
+    Index,
+    TimeIndex,
+    TransactionIndex,
+    Snapshot,
+}
+
+/// What a file is, by its name.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    extension: Extension,
+    base_offset: Offset,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Result<Self, DumpError> {
+        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let extension = match name.rsplit_once('.').map(|(_, extension)| extension) {
+            Some("log") => Extension::Log,
+            Some("index") => Extension::Index,
+            Some("timeindex") => Extension::TimeIndex,
+            Some("txnindex") => Extension::TransactionIndex,
+            Some("snapshot") => Extension::Snapshot,
+            _ if path.is_dir() => return Err(DumpError::Directory { path: path.to_owned() }),
+            _ => return Err(DumpError::UnknownFile { path: path.to_owned() }),
+        };
+        if path.is_dir() {
+            return Err(DumpError::Directory { path: path.to_owned() });
+        }
+        let digits = name.split('.').next().unwrap_or_default();
+        let base_offset = digits
+            .bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then(|| digits.parse().ok())
+            .flatten()
+            .and_then(Offset::new)
+            .ok_or_else(|| DumpError::NoBaseOffset { path: path.to_owned() })?;
+        Ok(Self { extension, base_offset })
+    }
+}
+
+fn dump_file(path: &Path, kind: Kind, printer: &mut Printer<'_>) -> Result<(), DumpError> {
+    // Before the first line: a file that is not there is an error and no dump of it.
+    let file = LogFile::open(path).map_err(|source| DumpError::Io { path: path.to_owned(), source })?;
+    let mut dump = Dump { path, base_offset: kind.base_offset, printer, findings: Findings::default() };
+    match kind.extension {
+        Extension::Log => dump.log(&file)?,
+        Extension::Index => dump.offset_index(file)?,
+        Extension::TimeIndex => dump.time_index(file)?,
+        Extension::TransactionIndex => dump.transaction_index(file)?,
+        Extension::Snapshot => dump.snapshot(file)?,
+    }
+    let Dump { findings, printer, .. } = dump;
+    printer.findings(path, &findings).map_err(|source| DumpError::Output { source })
+}
+
+/// One file being printed.
+struct Dump<'a, 'out> {
+    path: &'a Path,
+    base_offset: Offset,
+    printer: &'a mut Printer<'out>,
+    findings: Findings,
+}
+
+impl Dump<'_, '_> {
+    fn print(&mut self, item: &Item<'_>) -> Result<(), DumpError> {
+        self.printer.item(self.path, item).map_err(|source| DumpError::Output { source })
+    }
+
+    fn start(&mut self) -> Result<(), DumpError> {
+        self.print(&Item::File)
+    }
+
+    fn io(&self, source: io::Error) -> DumpError {
+        DumpError::Io { path: self.path.to_owned(), source }
+    }
+
+    fn log(&mut self, log: &LogFile) -> Result<(), DumpError> {
+        let mut position = 0;
+        let mut step = log.step(position).map_err(|source| self.io(source))?;
+        if let Step::Invalid { reason, .. } = &step {
+            return Err(DumpError::NotALog { path: self.path.to_owned(), reason: reason.clone() });
+        }
+        self.start()?;
+        self.print(&Item::LogStart { base_offset: self.base_offset })?;
+        // What stands before the segment's first record is not in this file: no gap.
+        let mut previous = self.base_offset.get() - 1;
+        loop {
+            match step {
+                Step::End => return Ok(()),
+                Step::Zeros { size } => return self.print(&Item::ZeroTail { position, size }),
+                Step::Invalid { size, reason } => return self.print(&Item::InvalidTail { position, size, reason: &reason }),
+                Step::Old { offset, magic, size } => {
+                    self.print(&Item::OldBatch { offset, position, size, magic })?;
+                    position += size;
+                }
+                Step::Unreadable { size, reason } => {
+                    self.print(&Item::UnreadableBatch { position, size, reason: &reason })?;
+                    position += size;
+                }
+                Step::Batch { header, size } => {
+                    if size > MAX_BATCH_SIZE {
+                        let valid = log.crc_is_valid(position, size).map_err(|source| self.io(source))?;
+                        let header = header.view();
+                        self.print(&Item::Batch { header: &header, position, valid })?;
+                        self.print(&Item::NoRecords { reason: format_args!("the batch has {size} bytes") })?;
+                    } else {
+                        let bytes = log.read(position, size).map_err(|source| self.io(source))?;
+                        match RecordBatch::parse_without_crc(&bytes) {
+                            Ok(batch) => self.batch(&batch, position, &mut previous)?,
+                            // Whoever owns the file wrote meanwhile.
+                            Err(error) => {
+                                let reason = error.to_string();
+                                self.print(&Item::UnreadableBatch { position, size, reason: &reason })?;
+                            }
+                        }
+                    }
+                    position += size;
+                }
+            }
+            step = log.step(position).map_err(|source| self.io(source))?;
+        }
+    }
+
+    fn batch(&mut self, batch: &RecordBatch<'_>, position: u64, previous: &mut i64) -> Result<(), DumpError> {
+        let valid = weir_format::crc::batch_crc(batch.bytes()) == batch.crc();
+        let header = batch.header();
+        self.print(&Item::Batch { header: &header, position, valid })?;
+        let records = match batch.records() {
+            Ok(records) => records,
+            Err(_) => {
+                let codec = batch.codec();
+                return self.print(&Item::NoRecords {
+                    reason: format_args!("they are compressed with {codec}, which this build cannot read yet"),
+                });
+            }
+        };
+        for record in records {
+            match record {
+                Ok(record) => {
+                    let offset = record.offset.get();
+                    if previous.checked_add(1) != Some(offset) {
+                        self.findings.add(Finding::NonConsecutive { previous: *previous, next: offset });
+                    }
+                    *previous = offset;
+                    self.print(&Item::Record { header: &header, record: &record })?;
+                }
+                Err(error) => return self.print(&Item::NoRecords { reason: format_args!("{error}") }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The segment's log beside an index, to look its entries up in; it may be gone.
+    fn sibling_log(&self) -> Option<LogFile> {
+        let name = self.path.file_name()?.to_string_lossy().into_owned();
+        let stem = name.split('.').next()?.to_owned();
+        LogFile::open(&self.path.with_file_name(format!("{stem}.log"))).ok()
+    }
+
+    /// Whole entries of `N` bytes each, one at a time; calls back with false when the walk is to end.
+    fn entries<const N: usize>(
+        &mut self,
+        file: LogFile,
+        mut each: impl FnMut(&mut Self, usize, [u8; N]) -> Result<bool, DumpError>,
+    ) -> Result<(), DumpError> {
+        let size = file.size();
+        let mut reader = BufReader::new(file.into_file());
+        let whole = size / N as u64;
+        for index in 0.. {
+            let mut entry = [0; N];
+            if u64::try_from(index).is_ok_and(|index| index >= whole) {
+                break;
+            }
+            match reader.read_exact(&mut entry) {
+                Ok(()) => {}
+                // Cut short since it was opened, as a closing node does.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(self.io(error)),
+            }
+            if !each(self, index, entry)? {
+                return Ok(());
+            }
+        }
+        let rest = size % N as u64;
+        if rest > 0 {
+            self.print(&Item::InvalidTail { position: size - rest, size: rest, reason: "half an entry" })?;
+        }
+        Ok(())
+    }
+
+    fn offset_index(&mut self, file: LogFile) -> Result<(), DumpError> {
+        self.start()?;
+        if file.size() < 8 {
+            return self.print(&Item::Empty);
+        }
+        let log = self.sibling_log();
+        if log.is_none() {
+            self.findings.add(Finding::LogMissing);
+        }
+        self.entries(file, |dump, index, entry: [u8; 8]| {
+            let [a, b, c, d, e, f, g, h] = entry;
+            let offset = dump.base_offset.get().wrapping_add(i64::from(i32::from_be_bytes([a, b, c, d])));
+            let position = i32::from_be_bytes([e, f, g, h]);
+            // A preallocated index ends in zeros, and 0 is only ever the first entry.
+            if index > 0 && offset == dump.base_offset.get() {
+                return Ok(false);
+            }
+            if let Some(log) = &log {
+                let found = u64::try_from(position).ok().and_then(|position| match log.step(position) {
+                    Ok(Step::Batch { header, .. }) => Some(header.view().last_offset().get()),
+                    _ => None,
+                });
+                if found != Some(offset) {
+                    dump.findings.add(Finding::IndexMismatch { offset, found });
+                }
+            }
+            dump.print(&Item::OffsetIndexEntry { offset, position })?;
+            Ok(true)
+        })
+    }
+
+    fn time_index(&mut self, file: LogFile) -> Result<(), DumpError> {
+        self.start()?;
+        let log = self.sibling_log();
+        if log.is_none() {
+            self.findings.add(Finding::LogMissing);
+        }
+        let mut walk = log.as_ref().map(BatchSearch::new);
+        let mut previous = -1;
+        self.entries(file, |dump, index, entry: [u8; 12]| {
+            let [a, b, c, d, e, f, g, h, i, j, k, l] = entry;
+            let timestamp = i64::from_be_bytes([a, b, c, d, e, f, g, h]);
+            let offset = dump.base_offset.get().wrapping_add(i64::from(i32::from_be_bytes([i, j, k, l])));
+            if index > 0 && offset == dump.base_offset.get() {
+                return Ok(false);
+            }
+            match walk.as_mut().map(|walk| walk.first_ending_at_or_above(offset)) {
+                None | Some(Search::GaveUp) => {}
+                Some(Search::None) => dump.findings.add(Finding::OffsetNotFound { offset, found: -1 }),
+                Some(Search::Found { last_offset, .. }) if last_offset != offset => {
+                    dump.findings.add(Finding::OffsetNotFound { offset, found: last_offset });
+                }
+                Some(Search::Found { max_timestamp, .. }) => {
+                    if max_timestamp != timestamp {
+                        dump.findings.add(Finding::TimestampMismatch { timestamp, found: max_timestamp });
+                    }
+                    if previous >= timestamp {
+                        dump.findings.add(Finding::TimestampOutOfOrder { timestamp, previous });
+                    }
+                }
+            }
+            dump.print(&Item::TimeIndexEntry { timestamp, offset })?;
+            previous = timestamp;
+            Ok(true)
+        })?;
+        if walk.is_some_and(|walk| walk.rewinds > MAX_REWINDS) {
+            self.findings.add(Finding::NotLookedUp);
+        }
+        Ok(())
+    }
+
+    fn transaction_index(&mut self, file: LogFile) -> Result<(), DumpError> {
+        self.start()?;
+        self.entries(file, |dump, _, entry: [u8; 34]| {
+            let field = |at: usize| {
+                let bytes = entry.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+                i64::from_be_bytes(bytes.unwrap_or_default())
+            };
+            dump.print(&Item::AbortedTransaction {
+                version: i16::from_be_bytes([entry[0], entry[1]]),
+                producer_id: field(2),
+                first_offset: field(10),
+                last_offset: field(18),
+                last_stable_offset: field(26),
+            })?;
+            Ok(true)
+        })
+    }
+
+    fn snapshot(&mut self, file: LogFile) -> Result<(), DumpError> {
+        let size = file.size();
+        if size > MAX_SNAPSHOT_SIZE {
+            return Err(DumpError::SnapshotTooLarge { path: self.path.to_owned(), size });
+        }
+        let mut bytes = Vec::new();
+        file.into_file().take(MAX_SNAPSHOT_SIZE).read_to_end(&mut bytes).map_err(|source| self.io(source))?;
+        let entries =
+            snapshot::decode(&bytes).map_err(|source| DumpError::Snapshot { path: self.path.to_owned(), source })?;
+        self.start()?;
+        for (producer_id, entry) in &entries {
+            self.print(&Item::Producer { producer_id: *producer_id, entry })?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks for batches by offset, forward: an index is ascending, and so is its log.
+struct BatchSearch<'a> {
+    log: &'a LogFile,
+    position: u64,
+    /// The largest offset looked for so far.
+    reached: i64,
+    rewinds: u32,
+}
+
+enum Search {
+    Found { last_offset: i64, max_timestamp: i64 },
+    None,
+    /// The index goes back and forth so often that looking further would take for ever.
+    GaveUp,
+}
+
+impl<'a> BatchSearch<'a> {
+    fn new(log: &'a LogFile) -> Self {
+        Self { log, position: 0, reached: i64::MIN, rewinds: 0 }
+    }
+
+    fn first_ending_at_or_above(&mut self, offset: i64) -> Search {
+        if offset < self.reached {
+            self.rewinds += 1;
+            if self.rewinds > MAX_REWINDS {
+                return Search::GaveUp;
+            }
+            self.position = 0;
+        }
+        self.reached = offset;
+        loop {
+            match self.log.step(self.position) {
+                Ok(Step::Batch { header, size }) => {
+                    let header: BatchHeader<'_> = header.view();
+                    if header.last_offset().get() >= offset {
+                        return Search::Found {
+                            last_offset: header.last_offset().get(),
+                            max_timestamp: header.max_timestamp().get(),
+                        };
+                    }
+                    self.position += size;
+                }
+                Ok(Step::Unreadable { size, .. } | Step::Old { size, .. }) => self.position += size,
+                _ => return Search::None,
+            }
+        }
+    }
+}

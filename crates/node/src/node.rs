@@ -1,0 +1,577 @@
+//! A node: its directories, its metadata, its shards and its partitions, from start to stop.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use weir_format::{LeaderEpoch, Offset, TimestampType};
+use weir_log::{Durability, LogConfig, OpenOptions};
+use weir_psm::PsmConfig;
+use weir_segment::io::pwrite::PwriteConfig;
+use weir_segment::io::select::{SelectError, WantedBackend, select};
+use weir_segment::io::{Io, durable};
+use weir_segment::layout::{PARTITION_METADATA, TopicPartition};
+use weir_segment::{CleanShutdown, PartitionMetadata, SegmentConfig};
+
+use crate::clock;
+use crate::config::{Address, Config, Flush, IoBackend};
+use crate::data_dir::{DataDirError, DataDirs, LogDir, write_checkpoints};
+use crate::metadata::{Change, Leadership, Metadata, MetadataError, PartitionId, Topic};
+use crate::shard::{
+    LogPoints, LogStatus, PartitionError, PartitionHandle, PartitionSpec, ShardHandle, Shards, describe,
+};
+use crate::uuid::Uuid;
+
+/// Partitions whose leader epochs are raised by one transaction.
+const EPOCHS_PER_TXN: usize = 100;
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Its directories or its store.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// No backend for disk access.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: Address,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The mirrors in the store cannot be taken up.
+    #[error("the mirrors cannot be taken up")]
+    Mirrors(#[source] MetadataError),
+    /// The node was asked to stop while it started.
+    #[error("stopped while starting")]
+    Stopped,
+}
+
+impl StartError {
+    /// What to do about it.
+    pub fn help(&self) -> String {
+        match self {
+            Self::DataDir(error) => error.help(),
+            Self::Select(_) => "--set weir.io=pwrite works everywhere".to_owned(),
+            Self::Listen { .. } => {
+                "give another address with --listen HOST:PORT; port 0 takes a free one".to_owned()
+            }
+            Self::Mirrors(_) => "restore the metadata store from a backup".to_owned(),
+            Self::Stopped => "start it again".to_owned(),
+        }
+    }
+}
+
+/// Why a topic was not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateTopicError {
+    /// There is one of this name.
+    #[error("Topic '{name}' already exists.")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// Another topic has this id.
+    #[error("topic id {id} belongs to topic {name}")]
+    IdTaken {
+        /// The id.
+        id: Uuid,
+        /// Its topic.
+        name: String,
+    },
+    /// A directory of this name is there, with data that this node does not know.
+    #[error("{path} is in the way: it has data of an unknown topic")]
+    InTheWay {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The disk failed.
+    #[error("the directory of a partition cannot be made: {reason}")]
+    Disk {
+        /// What failed.
+        reason: String,
+    },
+    /// The metadata store failed, or something changed meanwhile.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    /// The node is shutting down.
+    #[error("the node is shutting down")]
+    ShutDown,
+}
+
+/// A running node, without its sockets.
+pub struct Node {
+    config: Config,
+    metadata: Metadata,
+    shards: Shards,
+    dirs: Vec<LogDir>,
+    partitions: RwLock<HashMap<PartitionId, PartitionHandle>>,
+    /// How many partitions each log directory has.
+    placement: tokio::sync::Mutex<Vec<usize>>,
+    advertised: std::sync::OnceLock<Address>,
+    reserved: std::sync::OnceLock<ReservedNames>,
+}
+
+/// The mirror that a topic's name is kept free for, if any.
+pub type ReservedNames = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("metadata", &self.metadata).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Opens everything and loads every partition; a partition that cannot be loaded is offline,
+    /// with its reason, and the others are served.
+    ///
+    /// Every start that is not clean raises the leader epochs of writable partitions before it
+    /// returns.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing runs.
+    pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
+        let wanted = match config.io {
+            IoBackend::Auto => WantedBackend::Auto,
+            IoBackend::Uring => WantedBackend::Uring,
+            IoBackend::Pwrite => WantedBackend::Pwrite,
+        };
+        let opened = {
+            let config = config.clone();
+            let open = move || -> Result<DataDirs, StartError> {
+                let (mut io, selected) = select(wanted, PwriteConfig::default())?;
+                let dirs = DataDirs::open(&config, &mut *io)?;
+                tracing::info!(backend = %selected, "disk access");
+                Ok(dirs)
+            };
+            tokio::task::spawn_blocking(open).await.map_err(|_| StartError::Stopped)??
+        };
+        for name in config.without_effect() {
+            tracing::warn!(option = name, "read, but without effect in this build");
+        }
+        if config.flush != Flush::AcksAll {
+            tracing::warn!("weir.flush: acks=all is answered when written, not when synced");
+        }
+        let open = || -> crate::shard::OpenIo {
+            Box::new(move || select(wanted, PwriteConfig::default()).map(|(io, _)| io))
+        };
+        let shards =
+            Shards::start((0..config.shards).map(|_| open()).collect(), config.flush == Flush::Interval)?;
+        let placement = opened.dirs.iter().map(|dir| dir.found.len()).collect();
+        let node = Arc::new(Self {
+            config,
+            metadata: opened.metadata,
+            shards,
+            dirs: opened.dirs,
+            partitions: RwLock::new(HashMap::new()),
+            placement: tokio::sync::Mutex::new(placement),
+            advertised: std::sync::OnceLock::new(),
+            reserved: std::sync::OnceLock::new(),
+        });
+        node.load_partitions().await?;
+        Ok(node)
+    }
+
+    /// The options.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The cluster's metadata.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// The log directories.
+    pub fn log_dirs(&self) -> &[LogDir] {
+        &self.dirs
+    }
+
+    /// The address that clients are told.
+    pub fn advertised(&self) -> Address {
+        self.advertised.get().cloned().unwrap_or(Address { host: "localhost".to_owned(), port: 0 })
+    }
+
+    /// Says where clients reach this node; the first call counts.
+    pub fn set_advertised(&self, address: Address) {
+        let _ = self.advertised.set(address);
+    }
+
+    /// Says which names are kept free for mirrors: a client's question must not create a topic that
+    /// a mirror is about to bring. The first call counts.
+    pub fn set_reserved_names(&self, reserved: ReservedNames) {
+        let _ = self.reserved.set(reserved);
+    }
+
+    /// The mirror that a name is kept free for, if any.
+    pub fn reserved_by(&self, name: &str) -> Option<String> {
+        self.reserved.get().and_then(|reserved| reserved(name))
+    }
+
+    /// A partition of this node.
+    pub fn partition(&self, id: PartitionId) -> Option<PartitionHandle> {
+        self.partitions.read().expect("no holder of this lock panics").get(&id).cloned()
+    }
+
+    /// All partitions of this node, in no order.
+    pub fn partitions(&self) -> Vec<PartitionHandle> {
+        self.partitions.read().expect("no holder of this lock panics").values().cloned().collect()
+    }
+
+    async fn load_partitions(&self) -> Result<(), StartError> {
+        let mut known: HashMap<(String, i32), Uuid> = HashMap::new();
+        for topic in self.metadata.topics() {
+            for id in topic.partition_ids() {
+                known.insert((topic.name.clone(), id.partition), topic.id);
+            }
+        }
+        let mut homes: HashMap<PartitionId, usize> = HashMap::new();
+        for (place, dir) in self.dirs.iter().enumerate() {
+            for (partition, topic_id) in &dir.found {
+                let expected = known.get(&(partition.topic.clone(), partition.partition));
+                let path = dir.path.join(partition.to_string());
+                match (expected, topic_id) {
+                    (Some(expected), Some(found)) if expected == found => {
+                        homes.insert(PartitionId { topic_id: *found, partition: partition.partition }, place);
+                    }
+                    (_, found) => {
+                        let found = found.map_or_else(|| "none".to_owned(), |id| id.to_string());
+                        tracing::error!(
+                            dir = %path.display(), topic_id = found,
+                            "stray partition: the metadata store does not know it; left untouched"
+                        );
+                    }
+                }
+            }
+        }
+        let mut handles = Vec::new();
+        for topic in self.metadata.topics() {
+            for id in topic.partition_ids() {
+                let Some(place) = homes.get(&id) else {
+                    let name = format!("{}-{}", topic.name, id.partition);
+                    tracing::error!(
+                        partition = name,
+                        "its directory is missing: offline, not made anew (law O3)"
+                    );
+                    continue;
+                };
+                let spec = self.spec(&topic, id, &self.dirs[*place]);
+                let handle = self.shard(id).open(spec).await.map_err(|_| StartError::Stopped)?;
+                handles.push((handle, self.dirs[*place].clean));
+            }
+        }
+        let mut raise = Vec::new();
+        for (handle, clean) in &handles {
+            let status = handle.loaded().await;
+            if let Some(leadership) = self.epoch_after_start(&status.leadership, &status.log, *clean) {
+                raise.push((handle.clone(), leadership));
+            } else if status.view().is_some() {
+                let _ = handle.set_leadership(status.leadership).await;
+            }
+        }
+        self.raise_epochs(raise).await;
+        let mut partitions = self.partitions.write().expect("no holder of this lock panics");
+        partitions.extend(handles.into_iter().map(|(handle, _)| (handle.id(), handle)));
+        Ok(())
+    }
+
+    /// The leadership that a partition must get before it is served, if it is another one.
+    ///
+    /// A mirrored partition keeps its epochs. A writable one gets one above its own and its log's
+    /// newest after a start that was not clean, and is never below its log's newest.
+    fn epoch_after_start(&self, now: &Leadership, log: &LogStatus, clean: bool) -> Option<Leadership> {
+        let LogStatus::Online(view) = log else { return None };
+        if now.read_only.is_some() {
+            return None;
+        }
+        let newest = view.leader_epoch.map_or(-1, LeaderEpoch::get);
+        let own = now.leader_epoch.get();
+        let wanted = if clean { own.max(newest) } else { own.max(newest).saturating_add(1) };
+        let wanted = LeaderEpoch::new(wanted)?;
+        (wanted != now.leader_epoch).then_some(Leadership { leader_epoch: wanted, read_only: None })
+    }
+
+    async fn raise_epochs(&self, raise: Vec<(PartitionHandle, Leadership)>) {
+        for part in raise.chunks(EPOCHS_PER_TXN) {
+            let partitions = part.iter().map(|(handle, leadership)| (handle.id(), leadership.clone()));
+            let change = Change { partitions: partitions.collect(), ..Change::default() };
+            let stored = self.metadata.commit(change).await;
+            for (handle, leadership) in part {
+                let told = match &stored {
+                    Ok(_) => handle.set_leadership(leadership.clone()).await,
+                    Err(error) => {
+                        let error = describe(error);
+                        tracing::error!(
+                            topic = handle.topic(),
+                            partition = handle.id().partition,
+                            error,
+                            "the leader epoch cannot be raised: reads are served, writes refused"
+                        );
+                        let kept = self.metadata.leadership(handle.id());
+                        handle
+                            .refuse_writes(kept, &format!("its leader epoch cannot be raised: {error}"))
+                            .await
+                    }
+                };
+                if told.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn shard(&self, id: PartitionId) -> &ShardHandle {
+        self.shards.of(id)
+    }
+
+    fn spec(&self, topic: &Topic, id: PartitionId, dir: &LogDir) -> PartitionSpec {
+        let name = TopicPartition::new(topic.name.as_str(), id.partition);
+        let offset = |offsets: &BTreeMap<TopicPartition, Offset>| offsets.get(&name).copied();
+        PartitionSpec {
+            id,
+            topic: topic.name.clone(),
+            log_dir: dir.path.clone(),
+            dir: dir.path.join(name.to_string()),
+            log: self.log_config(&topic.configs),
+            options: OpenOptions {
+                side_dir: side_dir_of(dir, id),
+                clean_shutdown: dir.clean,
+                recovery_point: offset(&dir.recovery_points.offsets).unwrap_or(Offset::ZERO),
+                log_start_offset: offset(&dir.log_starts.offsets).unwrap_or(Offset::ZERO),
+                now: clock::now(),
+            },
+            leadership: self.metadata.leadership(id),
+        }
+    }
+
+    /// The settings of a log, from its topic's and the node's.
+    pub fn log_config(&self, configs: &BTreeMap<String, String>) -> LogConfig {
+        let number = |name: &str| self.config.topic_number(configs, name);
+        let bounded = |name: &str, least: u32| {
+            u32::try_from(number(name)).unwrap_or(u32::MAX).clamp(least, i32::MAX.unsigned_abs())
+        };
+        let timestamp_type = configs
+            .get("message.timestamp.type")
+            .cloned()
+            .or_else(|| self.config.topic_default("message.timestamp.type").map(|(value, _)| value));
+        let append_time = timestamp_type.as_deref() == Some("LogAppendTime");
+        let expiration = u64::try_from(self.config.producer_id_expiration_ms).unwrap_or(u64::MAX);
+        LogConfig {
+            segment: SegmentConfig {
+                segment_bytes: bounded("segment.bytes", 1),
+                segment_ms: number("segment.ms").max(1),
+                segment_index_bytes: bounded("segment.index.bytes", 24),
+                index_interval_bytes: bounded("index.interval.bytes", 0),
+            },
+            psm: PsmConfig { producer_id_expiration: Duration::from_millis(expiration) },
+            max_message_bytes: usize::try_from(number("max.message.bytes")).unwrap_or(0),
+            message_timestamp_type: if append_time {
+                TimestampType::LogAppendTime
+            } else {
+                TimestampType::CreateTime
+            },
+            durability: match self.config.flush {
+                Flush::AcksAll => Durability::Synced,
+                Flush::Interval | Flush::Os => Durability::Written,
+            },
+            ..LogConfig::default()
+        }
+    }
+
+    /// Makes a topic: its directories first, then its rows, together with `change`, whose
+    /// comparisons must hold; when it returns, its partitions are served.
+    ///
+    /// The directories come first so that a topic in the store has them: one whose directory is
+    /// missing at a start is a loss, and is never made anew. A crash in between leaves directories
+    /// without data, which the next creation of that name takes over.
+    ///
+    /// # Errors
+    /// [`CreateTopicError`]; there is no topic then.
+    pub async fn create_topic(&self, topic: Topic, change: Change) -> Result<(), CreateTopicError> {
+        let mut placement = self.placement.lock().await;
+        if self.metadata.topic(&topic.name).is_some() {
+            return Err(CreateTopicError::Exists { name: topic.name });
+        }
+        if let Some(other) = self.metadata.topic_by_id(topic.id) {
+            return Err(CreateTopicError::IdTaken { id: topic.id, name: other.name.clone() });
+        }
+        let mut homes = Vec::new();
+        let mut counts = placement.clone();
+        for id in topic.partition_ids() {
+            let place = (0..counts.len()).min_by_key(|place| counts[*place]).unwrap_or(0);
+            counts[place] += 1;
+            homes.push((id, place));
+        }
+        let wanted: Vec<(PathBuf, Uuid)> = homes
+            .iter()
+            .map(|(id, place)| {
+                let name = TopicPartition::new(topic.name.as_str(), id.partition).to_string();
+                (self.dirs[*place].path.join(name), id.topic_id)
+            })
+            .collect();
+        let shard = self.shards.all()[0].clone();
+        let made = shard.run_io(move |io| make_partition_dirs(io, &wanted)).await;
+        made.map_err(|_| CreateTopicError::ShutDown)??;
+        let topic_change = Change { put_topics: vec![topic.clone()], ..change };
+        self.metadata.commit(topic_change).await?;
+        *placement = counts;
+        drop(placement);
+        for (id, place) in homes {
+            let mut spec = self.spec(&topic, id, &self.dirs[place]);
+            // Nothing is in it: there is nothing to recover, and no checkpoint of an older topic
+            // of this name counts.
+            spec.options.clean_shutdown = false;
+            spec.options.recovery_point = Offset::ZERO;
+            spec.options.log_start_offset = Offset::ZERO;
+            let leadership = spec.leadership.clone();
+            let handle = self.shard(id).open(spec).await.map_err(|_| CreateTopicError::ShutDown)?;
+            if handle.loaded().await.view().is_some() {
+                handle.set_leadership(leadership).await.map_err(|_| CreateTopicError::ShutDown)?;
+            }
+            self.partitions.write().expect("no holder of this lock panics").insert(id, handle);
+        }
+        tracing::info!(topic = topic.name, topic_id = %topic.id, partitions = topic.partitions, "topic created");
+        Ok(())
+    }
+
+    /// Commits a change and tells the shards of every partition whose leadership it changes.
+    ///
+    /// # Errors
+    /// [`MetadataError`]: nothing has changed.
+    pub async fn commit(&self, change: Change) -> Result<(), MetadataError> {
+        let led = change.partitions.clone();
+        self.metadata.commit(change).await?;
+        for (id, leadership) in led {
+            if let Some(handle) = self.partition(id) {
+                handle.set_leadership(leadership).await.map_err(|_| MetadataError::ShutDown)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the checkpoint files of every log directory.
+    ///
+    /// # Errors
+    /// [`PartitionError::ShutDown`]; what the disk refuses is logged.
+    pub async fn write_checkpoints(&self) -> Result<(), PartitionError> {
+        let mut points = Vec::new();
+        for shard in self.shards.all() {
+            points.extend(shard.points().await?);
+        }
+        let dirs: Vec<PathBuf> = self.dirs.iter().map(|dir| dir.path.clone()).collect();
+        let shard = &self.shards.all()[0];
+        shard
+            .run_io(move |io| {
+                for dir in &dirs {
+                    if let Err(error) = write_checkpoints(io, dir, &points) {
+                        tracing::warn!(dir = %dir.display(), error = describe(&error), "checkpoints not written");
+                    }
+                }
+            })
+            .await
+    }
+
+    /// Writes the checkpoint files every now and then, until the node stops; only what changed
+    /// wakes the disk.
+    pub async fn checkpoint_loop(&self) {
+        let mut last: Vec<(PartitionId, Offset, Offset)> = Vec::new();
+        loop {
+            tokio::time::sleep(self.config.checkpoint_interval).await;
+            let mut now: Vec<(PartitionId, Offset, Offset)> = self
+                .partitions()
+                .iter()
+                .filter_map(|handle| {
+                    let view = handle.view().ok()?;
+                    Some((handle.id(), view.high_watermark, view.log_start_offset))
+                })
+                .collect();
+            now.sort_unstable();
+            if now == last {
+                continue;
+            }
+            last = now;
+            if self.write_checkpoints().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Finishes what was asked, closes every log, writes the checkpoints and, where everything was
+    /// closed whole, the clean marker. Answers whether all of it was clean.
+    pub async fn stop(&self) -> bool {
+        let points = self.shards.stop().await;
+        let unloaded: usize = self
+            .metadata
+            .topics()
+            .iter()
+            .map(|topic| usize::try_from(topic.partitions).unwrap_or(0))
+            .sum::<usize>()
+            .saturating_sub(points.len());
+        let dirs: Vec<PathBuf> = self.dirs.iter().map(|dir| dir.path.clone()).collect();
+        let leave = move || leave_dirs(&dirs, &points, unloaded);
+        tokio::task::spawn_blocking(leave).await.unwrap_or(false)
+    }
+}
+
+/// weir's own directory of one partition, beside the log directory.
+fn side_dir_of(dir: &LogDir, id: PartitionId) -> PathBuf {
+    dir.side_dir().join("partitions").join(format!("{}-{}", id.topic_id, id.partition))
+}
+
+/// Makes the directories of a topic's partitions, with the topic's id in them.
+fn make_partition_dirs(io: &mut dyn Io, wanted: &[(PathBuf, Uuid)]) -> Result<(), CreateTopicError> {
+    let failed = |error: weir_segment::io::IoError| CreateTopicError::Disk { reason: describe(&error) };
+    for (path, _) in wanted {
+        if io.metadata(path).map_err(failed)?.is_some() && holds_data(io, path).map_err(failed)? {
+            return Err(CreateTopicError::InTheWay { path: path.clone() });
+        }
+    }
+    for (path, topic_id) in wanted {
+        durable::create_dir_all(io, path).map_err(failed)?;
+        PartitionMetadata { topic_id: *topic_id }.write(io, path).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Whether anything but an identity and empty files is in a directory.
+fn holds_data(io: &mut dyn Io, dir: &Path) -> Result<bool, weir_segment::io::IoError> {
+    for entry in io.list(dir)? {
+        let is_identity =
+            entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PARTITION_METADATA));
+        let size = io.metadata(&entry)?.map_or(0, |found| if found.is_dir { 1 } else { found.size });
+        if !is_identity && size > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The last acts of a stop.
+fn leave_dirs(dirs: &[PathBuf], points: &[LogPoints], unloaded: usize) -> bool {
+    // The shards' disks are closed by now; names and small files are what this one is for.
+    let Ok((mut io, _)) = select(WantedBackend::Pwrite, PwriteConfig::default()) else { return false };
+    let mut all_clean = true;
+    for dir in dirs {
+        let clean =
+            points.iter().filter(|point| &point.log_dir == dir).all(|point| point.clean) && unloaded == 0;
+        let left = write_checkpoints(&mut *io, dir, points).and_then(|()| {
+            if clean {
+                // DURABLE: everything above is, so the next start needs no recovery.
+                CleanShutdown { broker_epoch: None }.write(&mut *io, dir)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = &left {
+            tracing::error!(dir = %dir.display(), error = describe(error), "no clean marker");
+        }
+        all_clean &= clean && left.is_ok();
+    }
+    all_clean
+}
