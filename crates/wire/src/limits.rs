@@ -17,6 +17,10 @@ pub struct Limits {
     pub max_array_elements: usize,
     /// Most unknown tagged fields in one structure.
     pub max_tagged_fields: usize,
+    /// Whether bytes behind the last field of a `kafka-wire` message are ignored, as Kafka's own parser does. A server
+    /// must: librdkafka 2.16 asks for all topics (Metadata 13) with a count of four bytes where one stands, and Kafka
+    /// reads the first of them as the null that was meant.
+    pub ignore_trailing_bytes: bool,
 }
 
 impl Limits {
@@ -27,6 +31,7 @@ impl Limits {
         max_string_bytes: 1 << 20,
         max_array_elements: 1_000_000,
         max_tagged_fields: 256,
+        ignore_trailing_bytes: true,
     };
 
     /// For responses that a client receives from a broker it chose.
@@ -36,6 +41,7 @@ impl Limits {
         max_string_bytes: 1 << 20,
         max_array_elements: 1_000_000,
         max_tagged_fields: 256,
+        ignore_trailing_bytes: false,
     };
 }
 

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use kafka_wire::{KafkaMessage, RequestResponsePair};
-use kafka_wire_core::{ApiVersion, DecodeLimits};
+use kafka_wire_core::{ApiVersion, DecodeLimits, Decoder, KafkaDecode};
 
 use crate::api::ApiKey;
 use crate::frame::{Frame, FrameBuilder};
@@ -136,8 +136,14 @@ impl<T: KafkaMessage> Message for T {
             let limit = limits.max_message_bytes;
             return Err(DecodeError::TooLarge { field: message, size: body.len(), limit });
         }
-        T::decode_from_bytes(body, ApiVersion::new(version), kafka_wire_limits(limits))
-            .map_err(|error| DecodeError::Message { message, version, source: Box::new(error) })
+        let decoded = Decoder::new(body, kafka_wire_limits(limits)).and_then(|mut decoder| {
+            let decoded = <T as KafkaDecode>::decode(&mut decoder, ApiVersion::new(version))?;
+            if !limits.ignore_trailing_bytes {
+                decoder.finish()?;
+            }
+            Ok(decoded)
+        });
+        decoded.map_err(|error| DecodeError::Message { message, version, source: Box::new(error) })
     }
 
     fn encode(&self, version: i16, out: &mut FrameBuilder) -> Result<(), EncodeError> {
@@ -159,4 +165,19 @@ impl<T: RequestResponsePair> Request for T {
             None => (min, min),
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::msg::MetadataRequest;
+
+    #[test]
+    fn librdkafkas_request_for_all_topics_is_read_as_kafka_reads_it() {
+        // As librdkafka 2.16.0 sent it: an int32 0 for the topics, then the two flags and the tags.
+        let body = Bytes::from_static(&[0, 0, 0, 0, 1, 0, 0]);
+        let request: MetadataRequest = decode(body.clone(), 13, &Limits::SERVER).unwrap();
+        assert_eq!(request.topics, None);
+        assert!(decode::<MetadataRequest>(body, 13, &Limits::CLIENT).is_err());
+    }
 }
