@@ -176,7 +176,15 @@ impl UnifiedLog {
     ) -> Result<Appended, AppendError> {
         let invalid = |reason| AppendError::InvalidRecord { reason };
         let leader_epoch = params.leader_epoch.ok_or(invalid(InvalidRecord::NoLeaderEpochGiven))?;
-        let batch = gate::single(&records, params, &self.config)?;
+        gate::single(&records, params, &self.config)?;
+        let misplaced = |_| invalid(InvalidRecord::OffsetOverflow);
+        let append_time =
+            (self.config.message_timestamp_type == TimestampType::LogAppendTime).then_some(params.now);
+        if let Some(append_time) = append_time {
+            // Before producer state sees the batch: it remembers the timestamp that replay will find.
+            set_log_append_time(&mut records, append_time).map_err(misplaced)?;
+        }
+        let batch = RecordBatch::parse_without_crc(&records).map_err(misplaced)?;
         let base_offset = self.log.log_end_offset();
         let checked = match params.origin {
             AppendOrigin::Coordinator => {
@@ -194,17 +202,11 @@ impl UnifiedLog {
         {
             return Err(AppendError::TransactionNotOpen { producer_id });
         }
-        let last_offset_delta = i64::from(batch.last_offset_delta());
-        let append_time =
-            (self.config.message_timestamp_type == TimestampType::LogAppendTime).then_some(params.now);
-        let misplaced = |_| invalid(InvalidRecord::OffsetOverflow);
+        let last_offset = base_offset
+            .checked_add(i64::from(batch.last_offset_delta()))
+            .ok_or(invalid(InvalidRecord::OffsetOverflow))?;
         set_base_offset(&mut records, base_offset).map_err(misplaced)?;
         set_leader_epoch(&mut records, leader_epoch).map_err(misplaced)?;
-        if let Some(append_time) = append_time {
-            set_log_append_time(&mut records, append_time).map_err(misplaced)?;
-        }
-        let last_offset =
-            base_offset.checked_add(last_offset_delta).ok_or(invalid(InvalidRecord::OffsetOverflow))?;
         let bytes = records.freeze();
         let written = self.write(io, &bytes, params.now, Some(transition))?;
         Ok(Appended {

@@ -483,7 +483,12 @@ impl Load<'_> {
                     epochs.assign(entry.epoch, entry.start_offset);
                 }
             }
-            if replay.witness.agrees_with(&epochs, start) {
+            // If the walk's first epoch had to be added, others may be missing between the checkpoint and the walk.
+            let first = replay.witness.entries().first();
+            let whole_story = whole
+                || first
+                    .is_none_or(|first| checkpoint.entries().iter().any(|entry| entry.epoch == first.epoch));
+            if whole_story && replay.witness.agrees_with(&epochs, start) {
                 epochs.truncate_from_start(start);
                 let changed = epochs != *checkpoint;
                 return Some((epochs, changed));
