@@ -120,7 +120,9 @@ impl fmt::Display for DumpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownFile { path } => write!(f, "{} is not a file of a partition", path.display()),
-            Self::NoBaseOffset { path } => write!(f, "the name of {} does not start with an offset", path.display()),
+            Self::NoBaseOffset { path } => {
+                write!(f, "the name of {} does not start with an offset", path.display())
+            }
             Self::Directory { path } => write!(f, "{} is a directory", path.display()),
             Self::Io { path, .. } => write!(f, "cannot read {}", path.display()),
             Self::NotALog { path, reason } => write!(f, "{} is not a log segment: {reason}", path.display()),
@@ -155,12 +157,20 @@ impl DumpError {
     /// What to do about it.
     pub fn help(&self) -> &'static str {
         match self {
-            Self::UnknownFile { .. } => "give files that end in .log, .index, .timeindex, .txnindex or .snapshot",
-            Self::NoBaseOffset { .. } => "keep the name that the file had in its partition: twenty digits and an extension",
+            Self::UnknownFile { .. } => {
+                "give files that end in .log, .index, .timeindex, .txnindex or .snapshot"
+            }
+            Self::NoBaseOffset { .. } => {
+                "keep the name that the file had in its partition: twenty digits and an extension"
+            }
             Self::Directory { .. } => "name the files in it, for example DIR/*.log",
             Self::Io { .. } => "check the path and that this user may read it",
-            Self::NotALog { .. } => "check that this is a segment of a Kafka or weir partition, uncompressed and whole",
-            Self::Snapshot { .. } => "nothing is lost: a snapshot that cannot be read is dropped, and an older one and the log are used",
+            Self::NotALog { .. } => {
+                "check that this is a segment of a Kafka or weir partition, uncompressed and whole"
+            }
+            Self::Snapshot { .. } => {
+                "nothing is lost: a snapshot that cannot be read is dropped, and an older one and the log are used"
+            }
             Self::SnapshotTooLarge { .. } => "check that this is a producer snapshot",
             Self::Output { .. } => "check where the output goes",
         }
@@ -176,7 +186,8 @@ impl DumpError {
 /// # Errors
 /// [`DumpError`] of the first file that cannot be dumped; the files before it were.
 pub fn dump(files: &[PathBuf], options: DumpOptions, out: &mut dyn Write) -> Result<(), DumpError> {
-    let files = files.iter().map(|path| Kind::of(path).map(|kind| (path, kind))).collect::<Result<Vec<_>, _>>()?;
+    let files =
+        files.iter().map(|path| Kind::of(path).map(|kind| (path, kind))).collect::<Result<Vec<_>, _>>()?;
     let mut printer = Printer::new(out, options);
     for (path, kind) in files {
         match dump_file(path, kind, &mut printer) {
@@ -283,7 +294,9 @@ impl Dump<'_, '_> {
             match step {
                 Step::End => return Ok(()),
                 Step::Zeros { size } => return self.print(&Item::ZeroTail { position, size }),
-                Step::Invalid { size, reason } => return self.print(&Item::InvalidTail { position, size, reason: &reason }),
+                Step::Invalid { size, reason } => {
+                    return self.print(&Item::InvalidTail { position, size, reason: &reason });
+                }
                 Step::Old { offset, magic, size } => {
                     self.print(&Item::OldBatch { offset, position, size, magic })?;
                     position += size;
@@ -296,6 +309,7 @@ impl Dump<'_, '_> {
                     if size > MAX_BATCH_SIZE {
                         let valid = log.crc_is_valid(position, size).map_err(|source| self.io(source))?;
                         let header = header.view();
+                        previous = header.last_offset().get();
                         self.print(&Item::Batch { header: &header, position, valid })?;
                         self.print(&Item::NoRecords { reason: format_args!("the batch has {size} bytes") })?;
                     } else {
@@ -320,12 +334,17 @@ impl Dump<'_, '_> {
         let valid = weir_format::crc::batch_crc(batch.bytes()) == batch.crc();
         let header = batch.header();
         self.print(&Item::Batch { header: &header, position, valid })?;
+        // Records that cannot be read are none that are missing.
+        let after = header.last_offset().get();
         let records = match batch.records() {
             Ok(records) => records,
             Err(_) => {
+                *previous = after;
                 let codec = batch.codec();
                 return self.print(&Item::NoRecords {
-                    reason: format_args!("they are compressed with {codec}, which this build cannot read yet"),
+                    reason: format_args!(
+                        "they are compressed with {codec}, which this build cannot read yet"
+                    ),
                 });
             }
         };
@@ -339,7 +358,10 @@ impl Dump<'_, '_> {
                     *previous = offset;
                     self.print(&Item::Record { header: &header, record: &record })?;
                 }
-                Err(error) => return self.print(&Item::NoRecords { reason: format_args!("{error}") }),
+                Err(error) => {
+                    *previous = after;
+                    return self.print(&Item::NoRecords { reason: format_args!("{error}") });
+                }
             }
         }
         Ok(())
@@ -403,6 +425,7 @@ impl Dump<'_, '_> {
             if let Some(log) = &log {
                 let found = u64::try_from(position).ok().and_then(|position| match log.step(position) {
                     Ok(Step::Batch { header, .. }) => Some(header.view().last_offset().get()),
+                    Ok(Step::Old { offset, .. }) => Some(offset),
                     _ => None,
                 });
                 if found != Some(offset) {
@@ -436,8 +459,8 @@ impl Dump<'_, '_> {
                     dump.findings.add(Finding::OffsetNotFound { offset, found: last_offset });
                 }
                 Some(Search::Found { max_timestamp, .. }) => {
-                    if max_timestamp != timestamp {
-                        dump.findings.add(Finding::TimestampMismatch { timestamp, found: max_timestamp });
+                    if let Some(found) = max_timestamp.filter(|found| *found != timestamp) {
+                        dump.findings.add(Finding::TimestampMismatch { timestamp, found });
                     }
                     if previous >= timestamp {
                         dump.findings.add(Finding::TimestampOutOfOrder { timestamp, previous });
@@ -479,8 +502,8 @@ impl Dump<'_, '_> {
         }
         let mut bytes = Vec::new();
         file.into_file().take(MAX_SNAPSHOT_SIZE).read_to_end(&mut bytes).map_err(|source| self.io(source))?;
-        let entries =
-            snapshot::decode(&bytes).map_err(|source| DumpError::Snapshot { path: self.path.to_owned(), source })?;
+        let entries = snapshot::decode(&bytes)
+            .map_err(|source| DumpError::Snapshot { path: self.path.to_owned(), source })?;
         self.start()?;
         for (producer_id, entry) in &entries {
             self.print(&Item::Producer { producer_id: *producer_id, entry })?;
@@ -499,7 +522,11 @@ struct BatchSearch<'a> {
 }
 
 enum Search {
-    Found { last_offset: i64, max_timestamp: i64 },
+    /// The timestamp is not known of message sets of magic 0 and 1.
+    Found {
+        last_offset: i64,
+        max_timestamp: Option<i64>,
+    },
     None,
     /// The index goes back and forth so often that looking further would take for ever.
     GaveUp,
@@ -526,10 +553,13 @@ impl<'a> BatchSearch<'a> {
                     if header.last_offset().get() >= offset {
                         return Search::Found {
                             last_offset: header.last_offset().get(),
-                            max_timestamp: header.max_timestamp().get(),
+                            max_timestamp: Some(header.max_timestamp().get()),
                         };
                     }
                     self.position += size;
+                }
+                Ok(Step::Old { offset: last_offset, .. }) if last_offset >= offset => {
+                    return Search::Found { last_offset, max_timestamp: None };
                 }
                 Ok(Step::Unreadable { size, .. } | Step::Old { size, .. }) => self.position += size,
                 _ => return Search::None,

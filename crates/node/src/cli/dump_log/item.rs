@@ -7,8 +7,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use weir_format::{
-    BatchHeader, ControlRecordKey, ControlRecordType, LeaderEpoch, MirrorPidResetValue, Offset, ProducerEpoch,
-    ProducerId, Record, Sequence,
+    BatchHeader, ControlRecordKey, ControlRecordType, LeaderEpoch, MirrorPidResetValue, Offset,
+    ProducerEpoch, ProducerId, Record, Sequence,
 };
 use weir_psm::{BatchMetadata, ProducerStateEntry};
 
@@ -23,28 +23,85 @@ const API_VERSION: &str = "weir/v1";
 pub(super) enum Item<'a> {
     File,
     Empty,
-    LogStart { base_offset: Offset },
-    Batch { header: &'a BatchHeader<'a>, position: u64, valid: bool },
-    OldBatch { offset: i64, position: u64, size: u64, magic: i8 },
-    UnreadableBatch { position: u64, size: u64, reason: &'a str },
-    Record { header: &'a BatchHeader<'a>, record: &'a Record<'a> },
-    NoRecords { reason: fmt::Arguments<'a> },
-    ZeroTail { position: u64, size: u64 },
-    InvalidTail { position: u64, size: u64, reason: &'a str },
-    OffsetIndexEntry { offset: i64, position: i32 },
-    TimeIndexEntry { timestamp: i64, offset: i64 },
-    AbortedTransaction { version: i16, producer_id: i64, first_offset: i64, last_offset: i64, last_stable_offset: i64 },
-    Producer { producer_id: ProducerId, entry: &'a ProducerStateEntry },
+    LogStart {
+        base_offset: Offset,
+    },
+    Batch {
+        header: &'a BatchHeader<'a>,
+        position: u64,
+        valid: bool,
+    },
+    OldBatch {
+        offset: i64,
+        position: u64,
+        size: u64,
+        magic: i8,
+    },
+    UnreadableBatch {
+        position: u64,
+        size: u64,
+        reason: &'a str,
+    },
+    Record {
+        header: &'a BatchHeader<'a>,
+        record: &'a Record<'a>,
+    },
+    NoRecords {
+        reason: fmt::Arguments<'a>,
+    },
+    ZeroTail {
+        position: u64,
+        size: u64,
+    },
+    InvalidTail {
+        position: u64,
+        size: u64,
+        reason: &'a str,
+    },
+    OffsetIndexEntry {
+        offset: i64,
+        position: i32,
+    },
+    TimeIndexEntry {
+        timestamp: i64,
+        offset: i64,
+    },
+    AbortedTransaction {
+        version: i16,
+        producer_id: i64,
+        first_offset: i64,
+        last_offset: i64,
+        last_stable_offset: i64,
+    },
+    Producer {
+        producer_id: ProducerId,
+        entry: &'a ProducerStateEntry,
+    },
 }
 
 /// Something odd in a file, said at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Finding {
-    IndexMismatch { offset: i64, found: Option<i64> },
-    TimestampMismatch { timestamp: i64, found: i64 },
-    TimestampOutOfOrder { timestamp: i64, previous: i64 },
-    OffsetNotFound { offset: i64, found: i64 },
-    NonConsecutive { previous: i64, next: i64 },
+    IndexMismatch {
+        offset: i64,
+        found: Option<i64>,
+    },
+    TimestampMismatch {
+        timestamp: i64,
+        found: i64,
+    },
+    TimestampOutOfOrder {
+        timestamp: i64,
+        previous: i64,
+    },
+    OffsetNotFound {
+        offset: i64,
+        found: i64,
+    },
+    NonConsecutive {
+        previous: i64,
+        next: i64,
+    },
     /// There is no log to look the index's entries up in.
     LogMissing,
     /// The entries go back and forth too often.
@@ -67,6 +124,9 @@ impl Findings {
         }
     }
 }
+
+/// The line of a finding, if it belongs under a heading.
+type FindingLine = fn(Finding) -> Option<String>;
 
 /// Where the lines go.
 pub(super) struct Printer<'out> {
@@ -128,15 +188,29 @@ impl<'out> Printer<'out> {
             Item::Record { header, record } => self.text_record(header, record),
             Item::NoRecords { reason } => writeln!(out, "| records are not shown: {reason}"),
             Item::ZeroTail { size, .. } => {
-                writeln!(out, "Found {size} zero bytes at the end of {}: preallocated, not written yet", name(path))
+                writeln!(
+                    out,
+                    "Found {size} zero bytes at the end of {}: preallocated, not written yet",
+                    name(path)
+                )
             }
             Item::InvalidTail { position, size, reason } => {
                 writeln!(out, "Found {size} invalid bytes at the end of {}", name(path))?;
                 writeln!(out, "  from position {position}: {reason}")
             }
-            Item::OffsetIndexEntry { offset, position } => writeln!(out, "offset: {offset} position: {position}"),
-            Item::TimeIndexEntry { timestamp, offset } => writeln!(out, "timestamp: {timestamp} offset: {offset}"),
-            Item::AbortedTransaction { version, producer_id, first_offset, last_offset, last_stable_offset } => {
+            Item::OffsetIndexEntry { offset, position } => {
+                writeln!(out, "offset: {offset} position: {position}")
+            }
+            Item::TimeIndexEntry { timestamp, offset } => {
+                writeln!(out, "timestamp: {timestamp} offset: {offset}")
+            }
+            Item::AbortedTransaction {
+                version,
+                producer_id,
+                first_offset,
+                last_offset,
+                last_stable_offset,
+            } => {
                 writeln!(
                     out,
                     "version: {version} producerId: {producer_id} firstOffset: {first_offset} \
@@ -206,9 +280,10 @@ impl<'out> Printer<'out> {
             Item::Empty => ("EmptyIndex", json!({})),
             Item::LogStart { base_offset } => ("LogSegment", json!({ "baseOffset": base_offset.get() })),
             Item::Batch { header, position, valid } => ("RecordBatch", json_batch(header, *position, *valid)),
-            Item::OldBatch { offset, position, size, magic } => {
-                ("OldBatch", json!({ "lastOffset": offset, "position": position, "size": size, "magic": magic }))
-            }
+            Item::OldBatch { offset, position, size, magic } => (
+                "OldBatch",
+                json!({ "lastOffset": offset, "position": position, "size": size, "magic": magic }),
+            ),
             Item::UnreadableBatch { position, size, reason } => {
                 ("UnreadableBatch", json!({ "position": position, "size": size, "reason": reason }))
             }
@@ -224,7 +299,13 @@ impl<'out> Printer<'out> {
             Item::TimeIndexEntry { timestamp, offset } => {
                 ("TimeIndexEntry", json!({ "timestampMs": timestamp, "offset": offset }))
             }
-            Item::AbortedTransaction { version, producer_id, first_offset, last_offset, last_stable_offset } => (
+            Item::AbortedTransaction {
+                version,
+                producer_id,
+                first_offset,
+                last_offset,
+                last_stable_offset,
+            } => (
                 "AbortedTransaction",
                 json!({
                     "version": version,
@@ -260,7 +341,7 @@ impl<'out> Printer<'out> {
             return Ok(());
         }
         let file = path.display();
-        let headings: [(String, fn(Finding) -> Option<String>); 6] = [
+        let headings: [(String, FindingLine); 6] = [
             (format!("Mismatches in :{file}"), |finding| match finding {
                 Finding::IndexMismatch { offset, found } => {
                     let found = found.map_or_else(|| "none".to_owned(), |found| found.to_string());
@@ -287,18 +368,26 @@ impl<'out> Printer<'out> {
                 _ => None,
             }),
             (format!("Non-consecutive offsets in {file}"), |finding| match finding {
-                Finding::NonConsecutive { previous, next } => Some(format!("  {previous} is followed by {next}")),
+                Finding::NonConsecutive { previous, next } => {
+                    Some(format!("  {previous} is followed by {next}"))
+                }
                 _ => None,
             }),
             (format!("Not verified in {file}"), |finding| match finding {
                 Finding::LogMissing => Some("  the segment's .log is not beside it".to_owned()),
-                Finding::NotLookedUp => Some("  the offsets of later entries, which are out of order".to_owned()),
+                Finding::NotLookedUp => {
+                    Some("  the offsets of later entries, which are out of order".to_owned())
+                }
                 _ => None,
             }),
         ];
-        for (heading, line) in headings {
-            let mut lines = findings.kept.iter().filter_map(|finding| line(*finding)).peekable();
-            if lines.peek().is_some() {
+        for (place, (heading, line)) in headings.into_iter().enumerate() {
+            let mut lines: Vec<_> = findings.kept.iter().filter_map(|finding| line(*finding)).collect();
+            // Kafka: the mismatches of an offset index come last first.
+            if place == 0 {
+                lines.reverse();
+            }
+            if !lines.is_empty() {
                 writeln!(self.out, "{heading}")?;
             }
             for line in lines {
@@ -355,7 +444,9 @@ impl Control {
                 "version": version,
                 "coordinatorEpoch": coordinator_epoch,
             }),
-            Self::ShortMarker { commit, size } => json!({ "type": Self::marker_name(commit), "valueSize": size }),
+            Self::ShortMarker { commit, size } => {
+                json!({ "type": Self::marker_name(commit), "valueSize": size })
+            }
             Self::Other { record_type, value } => {
                 json!({ "type": record_type.to_string(), "typeId": record_type.id(), "value": value })
             }
@@ -368,10 +459,18 @@ impl fmt::Display for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Marker { commit, coordinator_epoch, .. } => {
-                write!(f, " endTxnMarker: {} coordinatorEpoch: {coordinator_epoch}", Self::marker_name(*commit))
+                write!(
+                    f,
+                    " endTxnMarker: {} coordinatorEpoch: {coordinator_epoch}",
+                    Self::marker_name(*commit)
+                )
             }
             Self::ShortMarker { commit, size } => {
-                write!(f, " endTxnMarker: {} (value of {size} bytes is too short)", Self::marker_name(*commit))
+                write!(
+                    f,
+                    " endTxnMarker: {} (value of {size} bytes is too short)",
+                    Self::marker_name(*commit)
+                )
             }
             Self::Other { record_type: ControlRecordType::Unknown(id), .. } => {
                 write!(f, " controlType: UNKNOWN({id})")

@@ -90,7 +90,8 @@ impl LogFile {
     }
 
     fn old(&self, position: u64, left: u64, prefix: &[u8], magic: i8) -> io::Result<Step> {
-        let Some([a, b, c, d, e, f, g, h, i, j, k, l, ..]) = prefix.first_chunk::<FRAME_SIZE>().copied() else {
+        let Some([a, b, c, d, e, f, g, h, i, j, k, l, ..]) = prefix.first_chunk::<FRAME_SIZE>().copied()
+        else {
             return self.tail(position, left, "no batch's frame".to_owned());
         };
         let offset = i64::from_be_bytes([a, b, c, d, e, f, g, h]);
