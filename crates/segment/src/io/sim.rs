@@ -1264,6 +1264,11 @@ impl Io for SimIo {
                     None => state.clock_ns,
                     Some((least, end)) => state.clock_ns + least + state.below(end.saturating_sub(least)),
                 };
+                // A sync is not due before an earlier one of its file, for which it waits.
+                let is_sync = |what: &QueuedKind| matches!(what, QueuedKind::Sync { .. });
+                let before = state.queues.get(&self.number).into_iter().flatten();
+                let earlier = before.filter(|q| q.inode == inode && is_sync(&q.what)).map(|q| q.due_ns).max();
+                let due_ns = if is_sync(&what) { due_ns.max(earlier.unwrap_or(0)) } else { due_ns };
                 match &op {
                     Op::Write { at, bytes, .. } => {
                         let (at, size, sum) = (*at, bytes.len(), fnv(FNV_START, bytes));

@@ -1,0 +1,17 @@
+//! Integration tests of weir-segment.
+
+mod conformance;
+mod golden;
+mod model;
+mod support;
+
+#[test]
+fn every_file_of_this_folder_is_a_module_here() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let main = std::fs::read_to_string(folder.join("main.rs")).unwrap();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.strip_suffix(".rs").unwrap();
+        assert!(module == "main" || main.contains(&format!("mod {module};")), "{name} is not listed");
+    }
+}
