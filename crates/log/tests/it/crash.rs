@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use bytes::BytesMut;
 use weir_format::{BatchReader, Offset, RecordBatch};
 use weir_log::{AppendError, AppendParams, ChangeError, Isolation};
-use weir_segment::io::sim::CrashPolicy;
+use weir_recovery::{CutKind, ProducerStateSource};
+use weir_segment::io::sim::{CrashPolicy, DataFate, NameFate};
 use weir_segment::io::{Op, Ticket, Wait};
 
 use super::support::*;
@@ -286,8 +287,18 @@ impl References {
     }
 }
 
+/// How often what happened.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tally {
+    recovered: usize,
+    torn: usize,
+    holes: usize,
+    lost_unacknowledged: usize,
+    from_snapshot: usize,
+}
+
 /// Laws R1 to R6 for one crashed disk.
-fn check_recovered(bench: &Bench, model: &Model, references: &mut References, what: &str) {
+fn check_recovered(bench: &Bench, model: &Model, references: &mut References, tally: &mut Tally, what: &str) {
     let options = || {
         let mut options = bench.options();
         options.clean_shutdown = model.clean;
@@ -295,11 +306,26 @@ fn check_recovered(bench: &Bench, model: &Model, references: &mut References, wh
         options
     };
     let mut open = bench.try_open(options()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    tally.recovered += 1;
+    for cut in &open.report.cuts {
+        match &cut.kind {
+            CutKind::Torn => tally.torn += 1,
+            CutKind::Hole { archive, .. } => {
+                tally.holes += 1;
+                assert_eq!(bench.disk.read_file(archive).map(|bytes| bytes.len() as u64), Some(cut.size));
+            }
+            _ => {}
+        }
+    }
+    if matches!(open.report.producer_state, ProducerStateSource::Snapshot { .. }) {
+        tally.from_snapshot += 1;
+    }
     let bytes = open.read_all(Isolation::Uncommitted);
     let found: Vec<&[u8]> = BatchReader::new(&bytes).map(|batch| batch.unwrap().bytes()).collect();
     // R2, and R3: a finished cut took its batches out of the model.
     assert!(found.len() <= model.submitted.len(), "{what}: more than was submitted");
     let kept = &model.submitted[..found.len()];
+    tally.lost_unacknowledged += usize::from(kept.len() < model.submitted.len());
     for (found, submitted) in found.iter().zip(kept) {
         assert_eq!(*found, &submitted[..], "{what}: not what was submitted");
     }
@@ -331,44 +357,75 @@ fn check_recovered(bench: &Bench, model: &Model, references: &mut References, wh
 }
 
 /// Crashes a workload at every operation; how many disks were recovered.
-fn enumerate(workload: Workload, segment_bytes: u32) -> usize {
-    let bench = || Bench::new(3).segment_bytes(segment_bytes);
+fn enumerate(workload: Workload, segment_bytes: u32) -> Tally {
+    let tally = enumerate_with(workload, segment_bytes, 3, &CrashPolicy::ALL);
+    assert!(tally.torn > 0 && tally.from_snapshot > 0, "{tally:?}");
+    tally
+}
+
+fn enumerate_with(workload: Workload, segment_bytes: u32, seed: u64, policies: &[CrashPolicy]) -> Tally {
+    let bench = || Bench::new(seed).segment_bytes(segment_bytes);
     let mut whole = Run::start(bench());
     assert!(workload(&mut whole).is_ok(), "the workload runs");
     let count = whole.bench.disk.op_count();
     let mut references = References::default();
-    let mut recovered = 0;
+    let mut tally = Tally::default();
     for op in 1..=count {
         let mut run = Run::start(bench());
         run.bench.disk.crash_at(op);
         let finished = workload(&mut run).is_ok();
         assert!(run.bench.disk.is_off() || finished);
         run.open = None;
-        for policy in CrashPolicy::ALL {
+        for &policy in policies {
             let crashed = run.bench.fork();
             crashed.disk.crash(policy);
-            let what = format!("operation {op} of {count}, {policy:?}");
-            check_recovered(&crashed, &run.model, &mut references, &what);
-            recovered += 1;
+            let what = format!("seed {seed}, operation {op} of {count}, {policy:?}");
+            check_recovered(&crashed, &run.model, &mut references, &mut tally, &what);
         }
     }
-    println!("{count} operations, {recovered} crashed disks recovered");
-    recovered
+    println!("{count} operations, {tally:?}");
+    // Every operation under every policy, and the workload is one that a crash can hurt.
+    assert_eq!(tally.recovered as u64, count * policies.len() as u64);
+    assert!(tally.lost_unacknowledged > 0, "{tally:?}");
+    tally
 }
 
 #[test]
 fn produce_survives_a_power_cut_at_every_operation() {
-    assert!(enumerate(produce, 2000) > 1000);
+    let tally = enumerate(produce, 2000);
+    assert!(tally.recovered > 1900 && tally.from_snapshot > 0, "{tally:?}");
+}
+
+/// Several writes unsynced at once: later ones land without earlier ones.
+#[test]
+fn group_commit_survives_a_power_cut_at_every_operation() {
+    fn group_commit(run: &mut Run) -> Result<(), Off> {
+        run.open()?;
+        for _ in 0..3 {
+            for producer in [1, 2, 3, 4] {
+                run.data(producer, false, 600, true)?;
+            }
+            run.sync()?;
+        }
+        run.checkpoint();
+        Ok(())
+    }
+    let mixed = [CrashPolicy { data: DataFate::Mixed, names: NameFate::Kept }];
+    let mut holes = 0;
+    for seed in 0..12 {
+        holes += enumerate_with(group_commit, 1 << 20, seed, &mixed).holes;
+    }
+    assert!(holes > 20, "{holes} holes were met");
 }
 
 #[test]
 fn transactions_survive_a_power_cut_at_every_operation() {
-    assert!(enumerate(transactions, 1500) > 1000);
+    assert!(enumerate(transactions, 1500).recovered > 1300);
 }
 
 #[test]
 fn cuts_survive_a_power_cut_at_every_operation() {
-    assert!(enumerate(cuts, 1000) > 1000);
+    assert!(enumerate(cuts, 1000).recovered > 2400);
 }
 
 /// Moving the log start deletes segments; what is left is a suffix, and a start below the log start is never served.

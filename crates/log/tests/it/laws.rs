@@ -856,7 +856,6 @@ fn pid_7_mirroring_may_start_at_any_offset_and_sequence() {
 #[test]
 fn clients_append_exactly_one_valid_batch_of_records() {
     let mut open = Bench::new(1).open_unclean();
-    open.log.view();
     let invalid = |result: Result<weir_log::Appended, AppendError>| match result {
         Err(AppendError::InvalidRecord { reason }) => reason,
         other => panic!("{other:?}"),

@@ -1,5 +1,7 @@
 //! Everything about a partition that needs more than one of its parts, on SimDisk.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on should fail loudly")]
+
 mod crash;
 mod golden;
 mod laws;
