@@ -179,7 +179,7 @@ impl DumpError {
 
 /// Prints each file in turn; a reader that closes its end early is no error.
 ///
-/// Names are checked before the first file is printed. What is odd within a file is part of what is printed.
+/// Paths and names are checked before the first file is printed. What is odd within a file is part of what is printed.
 ///
 /// Cost: one pass over each file, and one over its segment's headers for an index; one batch in memory.
 ///
@@ -219,6 +219,12 @@ struct Kind {
 
 impl Kind {
     fn of(path: &Path) -> Result<Self, DumpError> {
+        // A file that is not there is not called by a wrong name.
+        let metadata =
+            std::fs::metadata(path).map_err(|source| DumpError::Io { path: path.to_owned(), source })?;
+        if metadata.is_dir() {
+            return Err(DumpError::Directory { path: path.to_owned() });
+        }
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let extension = match name.rsplit_once('.').map(|(_, extension)| extension) {
             Some("log") => Extension::Log,
@@ -226,12 +232,8 @@ impl Kind {
             Some("timeindex") => Extension::TimeIndex,
             Some("txnindex") => Extension::TransactionIndex,
             Some("snapshot") => Extension::Snapshot,
-            _ if path.is_dir() => return Err(DumpError::Directory { path: path.to_owned() }),
             _ => return Err(DumpError::UnknownFile { path: path.to_owned() }),
         };
-        if path.is_dir() {
-            return Err(DumpError::Directory { path: path.to_owned() });
-        }
         let digits = name.split('.').next().unwrap_or_default();
         let base_offset = digits
             .bytes()

@@ -415,6 +415,7 @@ fn what_is_no_file_of_a_partition_is_refused_by_name() {
         ("00000000000000000006.log", 2, "is a directory"),
         (".", 2, "is a directory"),
         ("00000000000000000007.log", 1, "cannot read "),
+        ("nowhere.log", 1, "cannot read "),
         ("00000000000000000005.log", 1, "is not a log segment: "),
         ("00000000000000000005.snapshot", 1, "is not a valid producer snapshot"),
     ];
