@@ -215,7 +215,10 @@ impl MirrorPartition {
     #[must_use]
     pub fn shown_state(&self) -> State {
         match self.phase {
-            Phase::Stopping(_) | Phase::StopBackoff(_) => State::Stopping,
+            Phase::Stopping(_)
+            | Phase::StopBackoff(_)
+            | Phase::Storing { then: Then::Stop(_), .. }
+            | Phase::StoreBackoff { then: Then::Stop(_), .. } => State::Stopping,
             _ => self.record.state,
         }
     }

@@ -443,6 +443,7 @@ impl<S: Source, D: Destination> Shared<S, D> {
 async fn route<S: Source, D: Destination>(shared: Arc<Shared<S, D>>) {
     let work = route_forever(&shared);
     tokio::select! {
+        biased;
         () = work => {}
         () = shared.stopped() => {}
     }
@@ -643,6 +644,7 @@ async fn fetch_from<S: Source, D: Destination>(shared: Arc<Shared<S, D>>, broker
         if sent.is_empty() {
             let wake_at = wake_at.unwrap_or_else(|| Instant::now() + shared.config.metadata_max_age);
             tokio::select! {
+                biased;
                 () = broker.changed.notified() => {}
                 () = sleep_until(wake_at) => {}
                 () = shared.stopped() => return,
@@ -659,6 +661,7 @@ async fn fetch_from<S: Source, D: Destination>(shared: Arc<Shared<S, D>>, broker
                 .fold(shared.config.response_max_bytes, i32::max),
         };
         let fetched = tokio::select! {
+            biased;
             fetched = shared.source.fetch(broker.id, request) => fetched,
             () = shared.stopped() => return,
         };
@@ -690,6 +693,7 @@ async fn fetch_from<S: Source, D: Destination>(shared: Arc<Shared<S, D>>, broker
                 let wait = backoff(attempt);
                 attempt = attempt.saturating_add(1);
                 tokio::select! {
+                    biased;
                     () = sleep(wait) => {}
                     () = shared.stopped() => return,
                 }
@@ -888,6 +892,7 @@ impl<S: Source, D: Destination> PartitionTask<S, D> {
             let wait = backoff(attempt);
             attempt = attempt.saturating_add(1);
             tokio::select! {
+                biased;
                 () = &mut stopped => return,
                 () = sleep(wait) => {}
             }
