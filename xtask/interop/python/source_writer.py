@@ -20,6 +20,7 @@ def main():
     )
     producer.init_transactions(30)
     number = 0
+    transactions = 0
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         ready, _, _ = select.select([sys.stdin], [], [], 0.1)
@@ -38,7 +39,8 @@ def main():
                 producer.produce(topic, f"value-{number}" * 8, f"{prefix}-{number}", partition, on_delivery=delivered)
                 number += 1
         producer.flush(20)
-        keep = (number // 4) % 3 != 0
+        transactions += 1
+        keep = transactions % 3 != 0
         if keep:
             producer.commit_transaction(30)
         else:

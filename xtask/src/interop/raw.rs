@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::logs::crc32c;
+use super::logs::{crc32c, walk};
 
 /// No answer of these requests is larger.
 const LARGEST: usize = 64 << 20;
@@ -90,6 +90,28 @@ impl Raw {
         reader.string()?;
         ensure!(reader.i32()? == 1 && reader.i32()? == partition, "one partition was asked for");
         Ok((reader.i16()?, reader.i64()?))
+    }
+
+    /// Fetches from the start to where the isolation ends; a response may end with a segment. The ends are those of
+    /// the last response, the aborted transactions of all.
+    pub(super) fn fetch_all(&mut self, topic: &str, partition: i32, committed: bool) -> Result<Fetched> {
+        let mut all = self.fetch(topic, partition, 0, committed)?;
+        let mut last = all.records.clone();
+        loop {
+            let (batches, _) = walk(&last);
+            let Some(batch) = batches.last() else { return Ok(all) };
+            let next = self.fetch(topic, partition, batch.last_offset + 1, committed)?;
+            ensure!(
+                next.error == 0,
+                "Fetch answered error {} at offset {}",
+                next.error,
+                batch.last_offset + 1
+            );
+            all.aborted.extend(next.aborted);
+            all.records.extend_from_slice(&next.records);
+            (all.high_watermark, all.last_stable_offset) = (next.high_watermark, next.last_stable_offset);
+            last = next.records;
+        }
     }
 
     /// Fetch version 11 of one partition, without waiting.
@@ -199,6 +221,27 @@ impl Raw {
         }
         epochs.sort_unstable();
         Ok(epochs.into_iter().map(|(_, epoch)| epoch).collect())
+    }
+
+    /// OffsetForLeaderEpoch version 3: the epoch answered for, and where it ends.
+    pub(super) fn end_of_epoch(&mut self, topic: &str, partition: i32, epoch: i32) -> Result<(i32, i64)> {
+        let mut body = Writer::default();
+        body.i32(-1);
+        body.i32(1);
+        body.string(Some(topic));
+        body.i32(1);
+        body.i32(partition);
+        body.i32(-1);
+        body.i32(epoch);
+        let answer = self.call(23, 3, &body.0)?;
+        let mut reader = Reader(&answer);
+        reader.i32()?;
+        ensure!(reader.i32()? == 1, "one topic was asked for");
+        reader.string()?;
+        ensure!(reader.i32()? == 1, "one partition was asked for");
+        let error = reader.i16()?;
+        ensure!(error == 0 && reader.i32()? == partition, "OffsetForLeaderEpoch answered error {error}");
+        Ok((reader.i32()?, reader.i64()?))
     }
 
     /// InitProducerId version 1, without a transactional id: producer id and epoch.
