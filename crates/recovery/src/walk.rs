@@ -110,3 +110,85 @@ impl Walker {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use weir_format::{BatchBuilder, Offset, TimestampMs};
+    use weir_segment::io::Open;
+    use weir_segment::io::sim::SimDisk;
+
+    use super::*;
+
+    fn batch(base: i64, size: usize) -> Vec<u8> {
+        let value = vec![b'v'; size];
+        let base = Offset::new(base).unwrap();
+        let batch = BatchBuilder::new().base_offset(base).record(TimestampMs::new(1), None, Some(&value));
+        batch.build().unwrap().to_vec()
+    }
+
+    /// Walks a file of these bytes; the sizes of its batches, why it stopped, and the largest buffer held.
+    fn walk(bytes: &[u8]) -> (Vec<usize>, Option<BatchError>, usize) {
+        let disk = SimDisk::new(1);
+        disk.short(true);
+        disk.write_file(Path::new("/a"), bytes);
+        let mut io = disk.io();
+        let file = io.open(Path::new("/a"), Open::Read).unwrap();
+        let mut view = FileView { io: &mut io, file, size: bytes.len() as u64 };
+        let mut walker = Walker::new(0);
+        let (mut sizes, mut largest) = (Vec::new(), 0);
+        loop {
+            let next = walker.next(&mut view).unwrap();
+            largest = largest.max(walker.buffer.len());
+            match next {
+                Frame::Batch(batch) => sizes.push(batch.len()),
+                Frame::End => return (sizes, None, largest),
+                Frame::Invalid(error) => return (sizes, Some(error), largest),
+            }
+        }
+    }
+
+    #[test]
+    fn batches_of_every_size_are_found_across_chunks() {
+        let sizes = [1, 100, CHUNK_SIZE - 200, CHUNK_SIZE, 3, CHUNK_SIZE * 2, LARGE_FRAME + 5, 7];
+        let batches: Vec<_> = sizes.iter().zip(0..).map(|(&size, base)| batch(base, size)).collect();
+        let (found, stopped, _) = walk(&batches.concat());
+        assert_eq!(found, batches.iter().map(Vec::len).collect::<Vec<_>>());
+        assert_eq!(stopped, None);
+    }
+
+    #[test]
+    fn a_length_that_lies_gets_no_buffer_of_that_size() {
+        let mut bytes = batch(0, 10);
+        let first = bytes.len();
+        bytes.extend_from_slice(&batch(1, 10));
+        bytes.resize(first + LARGE_FRAME + 1000, 7);
+        let length = i32::try_from(LARGE_FRAME + 100).unwrap();
+        bytes[first + 8..first + 12].copy_from_slice(&length.to_be_bytes());
+        let (found, stopped, largest) = walk(&bytes);
+        assert_eq!(found, [first]);
+        assert!(matches!(stopped, Some(BatchError::CrcMismatch { base_offset: 1, .. })), "{stopped:?}");
+        assert!(largest <= CHUNK_SIZE, "{largest} bytes held");
+    }
+
+    #[test]
+    fn a_file_cut_at_any_byte_gives_its_whole_batches() {
+        let whole = [batch(0, 20), batch(1, 30), batch(2, 5)];
+        let bytes = whole.concat();
+        for size in 0..bytes.len() {
+            let (found, stopped, _) = walk(&bytes[..size]);
+            let mut end = 0;
+            let expected: Vec<_> = whole
+                .iter()
+                .map(Vec::len)
+                .take_while(|batch| {
+                    end += batch;
+                    end <= size
+                })
+                .collect();
+            assert_eq!(found, expected, "{size}");
+            assert_eq!(stopped.is_none(), expected.iter().sum::<usize>() == size, "{size}");
+        }
+    }
+}

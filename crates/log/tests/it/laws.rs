@@ -51,6 +51,22 @@ fn r1_what_was_acknowledged_is_there_byte_for_byte() {
 }
 
 #[test]
+fn r1_what_a_killed_process_left_unsynced_is_synced_before_it_is_served() {
+    // The page cache survives a kill, so a reader sees it; then the power fails.
+    let bench = Bench::new(1).segment_bytes(300);
+    let mut open = bench.open_unclean();
+    for sequence in 0..4 {
+        open.produce(data(Some((1, 0, sequence)), false, 1, 200));
+    }
+    drop(open);
+    let mut open = bench.open_unclean();
+    let served = open.read_all(Isolation::Uncommitted);
+    assert_eq!(bases(&served), [0, 1, 2, 3]);
+    bench.disk.crash(CrashPolicy::DROP_ALL);
+    assert_eq!(bench.open_unclean().read_all(Isolation::Uncommitted), served);
+}
+
+#[test]
 fn r2_what_is_there_is_a_prefix_of_what_was_submitted() {
     for seed in 0..200 {
         let bench = Bench::new(seed);
