@@ -1,4 +1,41 @@
-//! One partition's files: the disk seam, segments, indexes and small durable files.
+//! One partition's files, and the only door to the disk.
+//!
+//! It holds the disk seam ([`io::Io`], its contract and its backends), the segments of a partition with their three
+//! indexes ([`LocalLog`]), and the names and small text files of a log directory ([`layout`], [`checkpoint`]). All files
+//! are Kafka's own, so that Kafka's tools read what is closed here.
+//!
+//! It deliberately knows nothing of producers and transactions (it stores their index entries and judges none), of leader
+//! epochs, of what a torn tail means, and of when something may be acknowledged. Those belong to `weir-psm`,
+//! `weir-recovery` and `weir-log`.
+//!
+//! Start with [`LocalLog`], [`io::Io`] and, for tests, `io::sim::SimDisk` (feature `sim`).
+//!
+//! ```
+//! use weir_format::{BatchBuilder, Offset, RecordBatch, TimestampMs};
+//! use weir_segment::io::{exact, pwrite::{PwriteConfig, PwriteIo}};
+//! use weir_segment::{LocalLog, SegmentConfig};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let mut io = PwriteIo::new(PwriteConfig::default());
+//! let mut log = LocalLog::open(&mut io, dir.path(), SegmentConfig::default(), Offset::ZERO)?;
+//!
+//! let now = TimestampMs::new(1_767_225_600_000);
+//! let bytes = BatchBuilder::new().record(now, Some(b"key"), Some(b"value")).build()?;
+//! log.append(&mut io, &RecordBatch::parse(&bytes)?, now)?;
+//!
+//! // One sync makes durable whatever was appended before it.
+//! let target = log.sync_target(&mut io)?.expect("something was appended");
+//! exact::sync(&mut io, target.file, target.what)?;
+//! log.synced(&target, true);
+//!
+//! let read = log.read(&mut io, Offset::ZERO, 1_024, log.log_end_offset(), true)?;
+//! assert_eq!(read.bytes, bytes);
+//! log.close(&mut io)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The long document is `docs/on-disk-format.md`.
+
 #![deny(unsafe_code)]
 
 pub mod checkpoint;

@@ -41,7 +41,9 @@ fn open(io: &mut dyn Io, name: &str) -> LocalLog {
 }
 
 /// What happens to the indexes of a log before it is opened.
-fn damages() -> Vec<(&'static str, fn(&SimDisk, &Path))> {
+type Damage = (&'static str, fn(&SimDisk, &Path));
+
+fn damages() -> Vec<Damage> {
     vec![
         ("as they are", |_, _| {}),
         ("gone", |disk, path| {

@@ -1,8 +1,13 @@
 //! Integration tests of weir-segment.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps wrongly should fail loudly")]
 
 mod conformance;
+mod crash;
 mod golden;
+mod local_log;
 mod model;
+mod pwrite;
+mod sim;
 mod support;
 
 #[test]

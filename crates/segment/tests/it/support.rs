@@ -1,16 +1,21 @@
 //! What several modules need.
 
+use std::path::Path;
+
 use bytes::Bytes;
-use weir_format::{BatchBuilder, Offset, TimestampMs};
-use weir_segment::SegmentConfig;
+use weir_format::{BatchBuilder, Offset, RecordBatch, TimestampMs};
+use weir_segment::io::{Io, exact};
+use weir_segment::{LocalLog, SegmentConfig, SegmentError};
+
+pub(crate) const NOW: TimestampMs = TimestampMs::new(1_767_225_600_000);
+
+pub(crate) const DIR: &str = "/data/topic-0";
 
 pub(crate) fn at(offset: i64) -> Offset {
     Offset::new(offset).unwrap()
 }
 
-pub(crate) const NOW: TimestampMs = TimestampMs::new(1_767_225_600_000);
-
-/// A batch of `count` records of `size` bytes from `base` on, with ascending timestamps.
+/// A batch of `count` records of `size` bytes from `base` on, a millisecond apart.
 pub(crate) fn batch(base: i64, count: i64, size: usize, timestamp: i64) -> Bytes {
     let mut builder = BatchBuilder::new().base_offset(at(base));
     for record in 0..count {
@@ -24,4 +29,58 @@ pub(crate) fn batch(base: i64, count: i64, size: usize, timestamp: i64) -> Bytes
 /// Small segments and dense indexes.
 pub(crate) fn small() -> SegmentConfig {
     SegmentConfig { segment_bytes: 1_000, index_interval_bytes: 150, ..SegmentConfig::default() }
+}
+
+pub(crate) fn open(io: &mut dyn Io, config: SegmentConfig) -> Result<LocalLog, SegmentError> {
+    LocalLog::open(io, Path::new(DIR), config, at(0))
+}
+
+/// Cuts what is invalid behind the last whole batch of the last segment, as recovery would after a crash; whatever is
+/// invalid in an older segment is an error.
+pub(crate) fn recover(io: &mut dyn Io, config: SegmentConfig) -> LocalLog {
+    let mut log = open(io, config).unwrap();
+    let bases: Vec<Offset> = log.segments().map(|segment| segment.base_offset()).collect();
+    for base in &bases {
+        let mut walker = log.walk(io, *base, 0).unwrap();
+        let mut good = 0;
+        let stopped = loop {
+            match walker.next(io) {
+                Ok(None) => break false,
+                Ok(Some((position, bytes))) => match RecordBatch::parse(&bytes) {
+                    Ok(_) => good = position + u64::try_from(bytes.len()).unwrap(),
+                    Err(_) => break true,
+                },
+                Err(_) => break true,
+            }
+        };
+        if stopped {
+            assert_eq!(Some(base), bases.last(), "an older segment holds an invalid byte at {good}");
+            log.cut_segment(io, *base, good).unwrap();
+        }
+    }
+    log
+}
+
+/// Base offset and bytes of every batch in the log.
+pub(crate) fn batches(io: &mut dyn Io, log: &mut LocalLog) -> Vec<(i64, Bytes)> {
+    let bases: Vec<Offset> = log.segments().map(|segment| segment.base_offset()).collect();
+    let mut found = Vec::new();
+    for base in bases {
+        let mut walker = log.walk(io, base, 0).unwrap();
+        while let Some((_, bytes)) = walker.next(io).unwrap() {
+            let batch = RecordBatch::parse(&bytes).unwrap();
+            found.push((batch.base_offset().get(), bytes));
+        }
+    }
+    found
+}
+
+/// Syncs what was appended, as a shard does.
+pub(crate) fn sync(io: &mut dyn Io, log: &mut LocalLog) -> Result<(), SegmentError> {
+    if let Some(target) = log.sync_target(io)? {
+        let result = exact::sync(io, target.file, target.what);
+        log.synced(&target, result.is_ok());
+        result?;
+    }
+    Ok(())
 }

@@ -1,0 +1,120 @@
+//! What is particular to the pwrite backend: its pool of descriptors, and files that fail.
+
+use bytes::Bytes;
+use weir_segment::io::pwrite::{PwriteConfig, PwriteIo};
+use weir_segment::io::{Io, IoError, Op, Open, Operation, SyncKind, Ticket, Wait, exact};
+use weir_segment::{LocalLog, SegmentConfig};
+
+use crate::support::{NOW, at, batch, sync};
+
+#[test]
+fn descriptors_are_bounded_and_files_with_unsynced_writes_keep_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut io = PwriteIo::new(PwriteConfig { max_open_files: 4, ..PwriteConfig::default() });
+    let mut files = Vec::new();
+    for number in 0..20 {
+        let file = io.open(&dir.path().join(format!("{number}")), Open::CreateNew).unwrap();
+        exact::write_all(&mut io, file, 0, Bytes::from(vec![number; 3])).unwrap();
+        exact::sync(&mut io, file, SyncKind::Data).unwrap();
+        files.push(file);
+        assert!(io.open_descriptors() <= 4);
+    }
+    for (file, number) in files.iter().zip(0_u8..) {
+        assert_eq!(exact::read_exact(&mut io, *file, 0, 3).unwrap(), [number; 3][..]);
+    }
+    assert!(io.open_descriptors() <= 4);
+    for file in &files {
+        exact::write_all(&mut io, *file, 0, Bytes::from_static(b"x")).unwrap();
+    }
+    assert_eq!(io.open_descriptors(), 20);
+    for file in &files {
+        exact::sync(&mut io, *file, SyncKind::Data).unwrap();
+    }
+    io.open(&dir.path().join("more"), Open::CreateNew).unwrap();
+    assert!(io.open_descriptors() <= 4);
+    for file in files {
+        io.close(file).unwrap();
+    }
+    assert_eq!(io.open_descriptors(), 1);
+}
+
+#[test]
+fn a_log_of_many_segments_needs_few_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut io = PwriteIo::new(PwriteConfig { max_open_files: 8, ..PwriteConfig::default() });
+    let config = SegmentConfig { segment_bytes: 200, index_interval_bytes: 0, ..SegmentConfig::default() };
+    let mut log = LocalLog::open(&mut io, dir.path(), config, at(0)).unwrap();
+    for base in 0..200 {
+        log.append_bytes(&mut io, batch(base, 1, 100, base), NOW).unwrap();
+    }
+    assert_eq!(log.segments().len(), 200);
+    for base in 0..200 {
+        let read = log.read(&mut io, at(base), 1, at(200), true).unwrap();
+        assert_eq!(read.bytes, batch(base, 1, 100, base));
+        assert!(io.open_descriptors() <= 8, "{}", io.open_descriptors());
+    }
+    assert_eq!(
+        log.offset_for_timestamp(&mut io, weir_format::TimestampMs::new(150), at(0)).unwrap().unwrap().offset,
+        at(150)
+    );
+    assert!(io.open_descriptors() <= 8);
+    log.close(&mut io).unwrap();
+}
+
+#[test]
+fn a_sync_that_fails_poisons_the_file_for_those_that_wait_too() {
+    let mut io = PwriteIo::new(PwriteConfig::default());
+    // It takes writes and refuses to be synced.
+    let file = io.open(std::path::Path::new("/dev/null"), Open::Write).unwrap();
+    for number in 0..3 {
+        assert!(io.submit(Ticket::new(number), Op::Sync { file, what: SyncKind::Data }).is_ok());
+    }
+    let mut done = Vec::new();
+    while io.in_flight() > 0 {
+        io.reap(Wait::Block, &mut done).unwrap();
+    }
+    let os = done.iter().filter(|done| matches!(done.result, Err(IoError::Os { .. }))).count();
+    let poisoned = |done: &weir_segment::io::Done| {
+        matches!(done.result, Err(IoError::Poisoned { cause: Operation::Sync, .. }))
+    };
+    assert_eq!((os, done.iter().filter(|done| poisoned(done)).count()), (1, 2));
+    let error = exact::write_all(&mut io, file, 0, Bytes::from_static(b"x")).unwrap_err();
+    assert_eq!(error.to_string(), "write /dev/null at byte 0: refused, because sync failed earlier");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_said_as_one() {
+    let mut io = PwriteIo::new(PwriteConfig::default());
+    let file = io.open(std::path::Path::new("/dev/full"), Open::Write).unwrap();
+    let error = exact::write_all(&mut io, file, 7, Bytes::from_static(b"x")).unwrap_err();
+    assert!(error.is_full());
+    assert_eq!(error.to_string(), "write /dev/full at byte 7");
+}
+
+#[test]
+fn one_sync_covers_many_appends_and_a_roll_does_not_mind_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut io = PwriteIo::new(PwriteConfig::default());
+    let mut log = LocalLog::open(&mut io, dir.path(), SegmentConfig::default(), at(0)).unwrap();
+    for base in 0..5 {
+        log.append_bytes(&mut io, batch(base, 1, 100, base), NOW).unwrap();
+    }
+    let target = log.sync_target(&mut io).unwrap().unwrap();
+    assert!(io.submit(Ticket::new(1), Op::Sync { file: target.file, what: target.what }).is_ok());
+    log.append_bytes(&mut io, batch(5, 1, 100, 5), NOW).unwrap();
+    // The sync is still in flight.
+    log.roll(&mut io, None, NOW).unwrap();
+    let mut done = Vec::new();
+    while io.in_flight() > 0 {
+        io.reap(Wait::Block, &mut done).unwrap();
+    }
+    assert_eq!(done.len(), 1);
+    log.synced(&target, done[0].result.is_ok());
+    assert_eq!(log.synced_end_offset(), at(6));
+    assert_eq!(log.sync_target(&mut io).unwrap(), None);
+    log.append_bytes(&mut io, batch(6, 1, 100, 6), NOW).unwrap();
+    sync(&mut io, &mut log).unwrap();
+    assert_eq!(log.synced_end_offset(), at(7));
+    log.close(&mut io).unwrap();
+}

@@ -1,0 +1,297 @@
+//! Each knob of [`SimDisk`] does what its name says.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use weir_segment::io::sim::{Acknowledged, CrashPolicy, DataFate, NameFate, SimDisk, SimIo};
+use weir_segment::io::{Done, FileId, Io, IoError, Op, Open, SyncKind, Ticket, Wait, durable, exact};
+
+const FILE: &str = "/file";
+
+fn path() -> &'static Path {
+    Path::new(FILE)
+}
+
+/// A disk with a durable file of 1,000 bytes `a`, open.
+fn disk() -> (SimDisk, SimIo, FileId) {
+    let disk = SimDisk::new(3);
+    disk.write_file(path(), &[b'a'; 1_000]);
+    let mut io = disk.io();
+    let file = io.open(path(), Open::Write).unwrap();
+    (disk, io, file)
+}
+
+fn write(io: &mut SimIo, file: FileId, at: u64, fill: u8, size: usize) {
+    exact::write_all(io, file, at, Bytes::from(vec![fill; size])).unwrap();
+}
+
+fn submit(io: &mut SimIo, ticket: u64, op: Op) {
+    assert!(io.submit(Ticket::new(ticket), op).is_ok());
+}
+
+fn reap(io: &mut SimIo, wait: Wait) -> Vec<Done> {
+    let mut done = Vec::new();
+    io.reap(wait, &mut done).unwrap();
+    done
+}
+
+fn after(data: DataFate, change: impl FnOnce(&mut SimIo, FileId)) -> Vec<u8> {
+    let (disk, mut io, file) = disk();
+    change(&mut io, file);
+    disk.crash(CrashPolicy { data, names: NameFate::Kept });
+    assert!(io.len(file).is_err(), "the process from before the crash is dead");
+    disk.read_file(path()).unwrap()
+}
+
+#[test]
+fn an_unsynced_write_is_kept_dropped_cut_or_zeros() {
+    let append = |io: &mut SimIo, file| write(io, file, 1_000, b'b', 1_500);
+    let old = [b'a'; 1_000];
+    assert_eq!(after(DataFate::Dropped, append), old);
+    assert_eq!(after(DataFate::Kept, append), [&old[..], &[b'b'; 1_500]].concat());
+    assert_eq!(after(DataFate::Zeros, append), [&old[..], &[0; 1_500]].concat());
+    let cut = after(DataFate::Cut, append);
+    assert!([1_024, 1_536, 2_048].contains(&cut.len()), "{}", cut.len());
+    assert!(cut[..1_000] == old && cut[1_000..].iter().all(|byte| *byte == b'b'));
+    // Zeros never touch what was there.
+    let over = after(DataFate::Zeros, |io, file| write(io, file, 500, b'b', 1_000));
+    assert_eq!(over, [&old[..], &[0; 500]].concat());
+}
+
+#[test]
+fn an_unsynced_truncation_is_undone_or_kept() {
+    let cut = |io: &mut SimIo, file| io.truncate(file, 10).unwrap();
+    assert_eq!(after(DataFate::Dropped, cut).len(), 1_000);
+    assert_eq!(after(DataFate::Kept, cut).len(), 10);
+    let synced = after(DataFate::Dropped, |io, file| {
+        io.truncate(file, 10).unwrap();
+        exact::sync(io, file, SyncKind::Data).unwrap();
+    });
+    assert_eq!(synced.len(), 10);
+}
+
+#[test]
+fn a_hole_is_left_by_a_dropped_write_before_a_kept_one() {
+    let mut holes = 0;
+    for seed in 0..50 {
+        let disk = SimDisk::new(seed);
+        disk.write_file(path(), b"");
+        let mut io = disk.io();
+        let file = io.open(path(), Open::Write).unwrap();
+        write(&mut io, file, 0, b'a', 600);
+        write(&mut io, file, 600, b'b', 600);
+        disk.crash(CrashPolicy { data: DataFate::Mixed, names: NameFate::Kept });
+        let left = disk.read_file(path()).unwrap();
+        holes += usize::from(left.len() == 1_200 && left[..600] == [0; 600] && left[600..] == [b'b'; 600]);
+    }
+    assert!(holes > 0);
+}
+
+#[test]
+fn a_sync_covers_only_what_was_reaped_before_it_was_submitted() {
+    let (disk, mut io, file) = disk();
+    write(&mut io, file, 0, b'b', 10);
+    submit(&mut io, 1, Op::Write { file, at: 4_096, bytes: Bytes::from_static(b"late") });
+    submit(&mut io, 2, Op::Sync { file, what: SyncKind::Data });
+    while io.in_flight() > 0 {
+        assert!(reap(&mut io, Wait::Block).iter().all(|done| done.result.is_ok()));
+    }
+    assert_eq!(disk.durable_file(path()).unwrap().len(), 1_000);
+    disk.crash(CrashPolicy::DROP_ALL);
+    let left = disk.read_file(path()).unwrap();
+    assert_eq!((left.len(), &left[..10]), (1_000, &[b'b'; 10][..]));
+}
+
+#[test]
+fn names_are_undone_unless_the_directory_was_synced() {
+    let disk = SimDisk::new(1);
+    let mut io = disk.io();
+    durable::create(&mut io, Path::new("/kept"), Bytes::from_static(b"1")).unwrap();
+    io.create_dir_all(Path::new("/dir")).unwrap();
+    io.rename(Path::new("/kept"), Path::new("/moved")).unwrap();
+    let made = io.open(Path::new("/made"), Open::CreateNew).unwrap();
+    exact::write_all(&mut io, made, 0, Bytes::from_static(b"2")).unwrap();
+    exact::sync(&mut io, made, SyncKind::All).unwrap();
+    let undone = disk.fork();
+    undone.crash(CrashPolicy { data: DataFate::Kept, names: NameFate::Undone });
+    assert_eq!(undone.files(), [Path::new("/kept")]);
+    assert!(undone.io().metadata(Path::new("/dir")).unwrap().is_none());
+    disk.crash(CrashPolicy { data: DataFate::Dropped, names: NameFate::Kept });
+    assert_eq!(disk.files(), [Path::new("/made"), Path::new("/moved")]);
+    assert_eq!(disk.read_file(Path::new("/made")).unwrap(), b"2");
+    assert!(disk.io().metadata(Path::new("/dir")).unwrap().unwrap().is_dir);
+}
+
+#[test]
+fn a_file_renamed_without_a_sync_is_empty_under_its_name() {
+    let disk = SimDisk::new(1);
+    let mut io = disk.io();
+    let file = io.open(Path::new("/tmp"), Open::CreateNew).unwrap();
+    exact::write_all(&mut io, file, 0, Bytes::from_static(b"content")).unwrap();
+    io.rename(Path::new("/tmp"), Path::new("/name")).unwrap();
+    io.sync_dir(Path::new("/")).unwrap();
+    disk.crash(CrashPolicy::DROP_ALL);
+    assert_eq!(disk.read_file(Path::new("/name")).unwrap(), b"");
+}
+
+#[test]
+fn small_files_are_replaced_whole_at_every_operation() {
+    let disk = SimDisk::new(1);
+    durable::replace(&mut disk.io(), Path::new("/small"), Bytes::from_static(b"old")).unwrap();
+    let first = disk.op_count();
+    let replace =
+        |disk: &SimDisk| durable::replace(&mut disk.io(), Path::new("/small"), Bytes::from(vec![b'n'; 700]));
+    let whole = disk.fork();
+    replace(&whole).unwrap();
+    for op in first + 1..=whole.op_count() {
+        for policy in CrashPolicy::ALL {
+            let disk = disk.fork();
+            disk.crash_at(op);
+            assert!(replace(&disk).is_err());
+            disk.crash(policy);
+            let left = disk.read_file(Path::new("/small")).unwrap();
+            assert!(left == b"old" || left == [b'n'; 700], "operation {op}, {policy:?}: {left:?}");
+        }
+    }
+    whole.crash(CrashPolicy::DROP_ALL);
+    assert_eq!(whole.read_file(Path::new("/small")).unwrap(), [b'n'; 700]);
+}
+
+#[test]
+fn a_failed_sync_drops_its_pages_poisons_the_file_and_the_next_one_succeeds() {
+    let (disk, mut io, file) = disk();
+    write(&mut io, file, 0, b'b', 10);
+    disk.fail_sync(1);
+    assert!(matches!(exact::sync(&mut io, file, SyncKind::Data), Err(IoError::Os { .. })));
+    assert!(matches!(exact::sync(&mut io, file, SyncKind::Data), Err(IoError::Poisoned { .. })));
+    // As a program that opens the file again and syncs would find it.
+    let again = io.open(path(), Open::Write).unwrap();
+    assert_eq!(exact::read_exact(&mut io, again, 0, 10).unwrap(), [b'b'; 10][..]);
+    exact::sync(&mut io, again, SyncKind::Data).unwrap();
+    assert_eq!(disk.durable_file(path()).unwrap(), [b'a'; 1_000]);
+}
+
+#[test]
+fn a_full_disk_takes_what_fits() {
+    let (disk, mut io, file) = disk();
+    disk.full_after(Some(5));
+    submit(&mut io, 1, Op::Write { file, at: 1_000, bytes: Bytes::from_static(b"0123456789") });
+    let done = reap(&mut io, Wait::Block);
+    assert_eq!(*done[0].result.as_ref().unwrap(), 5);
+    // Overwriting needs no room.
+    write(&mut io, file, 0, b'b', 10);
+    let error = exact::write_all(&mut io, file, 1_005, Bytes::from_static(b"5")).unwrap_err();
+    assert!(error.is_full(), "{error}");
+    assert!(matches!(
+        exact::write_all(&mut io, file, 0, Bytes::from_static(b"5")),
+        Err(IoError::Poisoned { .. })
+    ));
+    disk.full_after(None);
+    let again = io.open(path(), Open::Write).unwrap();
+    exact::write_all(&mut io, again, 1_005, Bytes::from_static(b"5")).unwrap();
+}
+
+#[test]
+fn a_bad_sector_stays_bad_and_a_flipped_bit_stays_flipped() {
+    let (disk, mut io, file) = disk();
+    disk.read_error(path(), 100..101);
+    for _ in 0..2 {
+        assert!(matches!(exact::read_up_to(&mut io, file, 90, 20), Err(IoError::Os { .. })));
+    }
+    assert_eq!(exact::read_up_to(&mut io, file, 101, 5).unwrap(), "aaaaa");
+    disk.flip(path(), 200, 1);
+    disk.crash(CrashPolicy::DROP_ALL);
+    assert_eq!(disk.read_file(path()).unwrap()[199..202], [b'a', b'a' ^ 1, b'a']);
+}
+
+#[test]
+fn a_lost_write_is_acknowledged_and_never_there() {
+    let (disk, mut io, file) = disk();
+    disk.stale_read(2);
+    write(&mut io, file, 0, b'1', 1);
+    write(&mut io, file, 1, b'2', 1);
+    write(&mut io, file, 2, b'3', 1);
+    exact::sync(&mut io, file, SyncKind::Data).unwrap();
+    assert_eq!(disk.durable_file(path()).unwrap()[..4], *b"1a3a");
+}
+
+#[test]
+fn a_full_queue_returns_the_operation() {
+    let (disk, mut io, file) = disk();
+    disk.queue_depth(Some(1));
+    submit(&mut io, 1, Op::Sync { file, what: SyncKind::Data });
+    let op = Op::Write { file, at: 0, bytes: Bytes::from_static(b"back") };
+    let Err(Op::Write { bytes, .. }) = io.submit(Ticket::new(2), op) else { panic!("it was taken") };
+    assert_eq!(bytes, "back");
+    // The helpers make room and lose nothing.
+    exact::write_all(&mut io, file, 0, bytes).unwrap();
+    assert_eq!(reap(&mut io, Wait::Poll)[0].ticket, Ticket::new(1));
+}
+
+#[test]
+fn time_is_virtual_and_order_is_by_chance() {
+    let (disk, mut io, file) = disk();
+    disk.slow(Some(1_000..2_000));
+    submit(&mut io, 1, Op::Sync { file, what: SyncKind::Data });
+    assert!(reap(&mut io, Wait::Poll).is_empty());
+    assert_eq!(disk.clock_ns(), 0);
+    assert_eq!(reap(&mut io, Wait::Block).len(), 1);
+    assert!((1_000..2_000).contains(&disk.clock_ns()));
+    let order = |seed| {
+        let disk = SimDisk::new(seed);
+        disk.write_file(path(), b"");
+        disk.reorder(true);
+        let mut io = disk.io();
+        let file = io.open(path(), Open::Write).unwrap();
+        for number in 0..6 {
+            submit(&mut io, number, Op::Write { file, at: number * 4_096, bytes: Bytes::from_static(b"x") });
+        }
+        let mut order = Vec::new();
+        while io.in_flight() > 0 {
+            order.extend(reap(&mut io, Wait::Block).iter().map(|done| done.ticket.get()));
+        }
+        order
+    };
+    assert_eq!(order(5), order(5));
+    assert!((0..20).any(|seed| order(seed) != [0, 1, 2, 3, 4, 5]));
+}
+
+#[test]
+fn nothing_completes_at_once_when_it_must_yield() {
+    let (disk, mut io, file) = disk();
+    disk.yield_always(true);
+    submit(&mut io, 1, Op::Sync { file, what: SyncKind::Data });
+    assert!(reap(&mut io, Wait::Poll).is_empty());
+    assert_eq!(reap(&mut io, Wait::Poll).len(), 1);
+}
+
+#[test]
+fn short_counts_are_made_whole_by_the_helpers() {
+    let (disk, mut io, file) = disk();
+    disk.short(true);
+    let mut shorter = 0;
+    for _ in 0..20 {
+        submit(&mut io, 1, Op::Write { file, at: 0, bytes: Bytes::from_static(b"0123456789") });
+        let count = *reap(&mut io, Wait::Block)[0].result.as_ref().unwrap();
+        assert!((1..=10).contains(&count));
+        shorter += usize::from(count < 10);
+    }
+    assert!((1..20).contains(&shorter));
+}
+
+#[test]
+fn the_ledger_says_what_was_acknowledged() {
+    let (disk, mut io, file) = disk();
+    write(&mut io, file, 1_000, b'b', 24);
+    assert_eq!(disk.ledger(), []);
+    exact::sync(&mut io, file, SyncKind::Data).unwrap();
+    io.sync_dir(Path::new("/")).unwrap();
+    let ledger = disk.ledger();
+    assert!(matches!(ledger[0].what, Acknowledged::File { size: 1_024, .. }), "{ledger:?}");
+    assert_eq!(ledger[0].path, path());
+    assert_eq!(ledger[1].what, Acknowledged::Names(vec!["file".to_string()]));
+    assert_eq!((ledger[0].op, ledger[1].op), (2, 3));
+    disk.keep_trace(true);
+    write(&mut io, file, 0, b'c', 1);
+    assert_eq!(disk.trace().len(), 2, "{:?}", disk.trace());
+}
