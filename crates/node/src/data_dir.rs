@@ -446,14 +446,16 @@ fn read_dir(path: PathBuf, id: Uuid, lock: File, io: &mut dyn Io) -> Result<LogD
     Ok(LogDir { path, id, clean, recovery_points, log_starts, found, _lock: lock })
 }
 
-/// Writes the checkpoint files of one log directory.
+/// Writes the checkpoint files of one log directory. Partitions that are not among `points`, since
+/// they could not be opened, keep what the files say of them.
 ///
 /// # Errors
 /// The first file that could not be replaced; those before it were.
 pub fn write_checkpoints(io: &mut dyn Io, log_dir: &Path, points: &[LogPoints]) -> Result<(), IoError> {
-    let mut recovery = OffsetCheckpoint::default();
-    let mut starts = OffsetCheckpoint::default();
-    let mut watermarks = OffsetCheckpoint::default();
+    let mut old = |name: &str| OffsetCheckpoint::read(io, &log_dir.join(name)).unwrap_or_default();
+    let mut recovery = old(RECOVERY_POINT_CHECKPOINT);
+    let mut starts = old(LOG_START_CHECKPOINT);
+    let mut watermarks = old(HIGH_WATERMARK_CHECKPOINT);
     for point in points.iter().filter(|point| point.log_dir == log_dir) {
         let partition = TopicPartition::new(point.topic.as_str(), point.id.partition);
         recovery.offsets.insert(partition.clone(), point.recovery_point);
@@ -461,6 +463,8 @@ pub fn write_checkpoints(io: &mut dyn Io, log_dir: &Path, points: &[LogPoints]) 
         // Kafka: only a log start that the first segment does not show is written.
         if point.log_start_offset > weir_format::Offset::ZERO {
             starts.offsets.insert(partition, point.log_start_offset);
+        } else {
+            starts.offsets.remove(&partition);
         }
     }
     recovery.write(io, &log_dir.join(RECOVERY_POINT_CHECKPOINT))?;

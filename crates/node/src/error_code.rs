@@ -35,6 +35,7 @@ pub fn of_append(error: &AppendError) -> ErrorCode {
             ErrorCode::INVALID_RECORD
         }
         AppendError::RecordTooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
+        AppendError::TransactionNotOpen { .. } => ErrorCode::INVALID_TXN_STATE,
         AppendError::ProducerState { source } => of_producer_state(source),
         AppendError::UnexpectedOffset { .. } | AppendError::OffsetsNotMonotonic { .. } => {
             ErrorCode::CORRUPT_MESSAGE
@@ -142,6 +143,7 @@ mod tests {
                 ErrorCode::INVALID_RECORD,
             ),
             (AppendError::RecordTooLarge { size: 2, max: 1 }, ErrorCode::MESSAGE_TOO_LARGE),
+            (AppendError::TransactionNotOpen { producer_id }, ErrorCode::INVALID_TXN_STATE),
             (
                 state(ProducerStateError::InvalidProducerEpoch {
                     producer_id,

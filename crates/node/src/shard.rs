@@ -168,7 +168,7 @@ enum Request {
         reply: oneshot::Sender<Result<(), PartitionError>>,
     },
     RunIo {
-        job: Box<dyn FnOnce(&mut dyn Io) + Send>,
+        job: IoJob,
     },
     Points {
         reply: oneshot::Sender<Vec<LogPoints>>,
@@ -178,6 +178,7 @@ enum Request {
     },
 }
 
+type IoJob = Box<dyn FnOnce(&mut dyn Io) + Send>;
 type LogJob = Box<dyn FnOnce(Result<(&mut UnifiedLog, &mut dyn Io), PartitionError>) + Send>;
 
 struct PendingAppend {

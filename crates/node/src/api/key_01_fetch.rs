@@ -144,11 +144,11 @@ async fn read_one(
         ..Default::default()
     };
     let from = Offset::new(partition.fetch_offset).ok_or(ErrorCode::OFFSET_OUT_OF_RANGE)?;
-    if let Some(last_fetched) = LeaderEpoch::new(partition.last_fetched_epoch) {
-        if let Some(diverging) = divergence(handle, last_fetched, from).await? {
-            answer.diverging_epoch = Some(diverging);
-            return Ok(answer);
-        }
+    if let Some(last_fetched) = LeaderEpoch::new(partition.last_fetched_epoch)
+        && let Some(diverging) = divergence(handle, last_fetched, from).await?
+    {
+        answer.diverging_epoch = Some(diverging);
+        return Ok(answer);
     }
     // At the end there is nothing to ask the shard for; beyond it only the shard knows whether the
     // offset is inside what is written and not yet readable.

@@ -87,7 +87,8 @@ pub(super) async fn handle(call: Call, request: DescribeConfigsRequest) -> Descr
             Ok(found) => {
                 let is_broker = resource.resource_type == BROKER;
                 for config in found {
-                    let wanted = resource.configuration_keys.as_ref();
+                    // Kafka: no list and an empty one both ask for all.
+                    let wanted = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty());
                     if wanted.is_some_and(|keys| !keys.iter().any(|key| key.as_str() == config.name)) {
                         continue;
                     }

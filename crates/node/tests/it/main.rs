@@ -1,3 +1,7 @@
 //! The node, whole: one binary for all its integration tests.
 
 mod dump_log;
+mod lifecycle;
+mod produce_fetch;
+mod protocol;
+mod support;

@@ -1,0 +1,216 @@
+//! Starts and stops, clean and otherwise.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use weir_wire::ErrorCode;
+
+use crate::support::{Process, TestNode, batch, fetch_request, idempotent, offsets_and_epochs, serve_fails};
+
+const MARKER: &str = ".kafka_cleanshutdown";
+
+#[tokio::test]
+async fn a_second_serve_is_refused_and_the_first_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let process = Process::start(&path);
+    let (code, error) = serve_fails(&path, &[]);
+    assert_eq!(code, 1);
+    assert!(error.contains("is in use by another process"), "{error}");
+    assert!(error.contains("\nhelp: "), "{error}");
+    process.connect().await.create_topic("t", 1, &[]).await;
+}
+
+#[test]
+fn what_cannot_be_served_is_said_in_one_place_with_a_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = dir.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("letter.txt"), b"x").unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"x").unwrap();
+    let fresh = dir.path().join("fresh");
+    let cases: [(&Path, &[&str], i32, &str); 5] = [
+        (&full, &[], 1, "is not empty and has no meta.properties"),
+        (&file, &[], 1, "is a file, not a directory"),
+        (&fresh, &["num.partition=3"], 2, "did you mean num.partitions?"),
+        (&fresh, &["num.partitions=0"], 2, "must be at least 1"),
+        (&fresh, &["weir.io=uring"], 1, "uring"),
+    ];
+    for (path, set, code, text) in cases {
+        let (found, error) = serve_fails(path, set);
+        assert_eq!(found, code, "{error}");
+        assert!(error.contains(text), "{error}");
+        assert!(error.contains("error: ") && error.contains("\nhelp: "), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(&full).unwrap().count(), 1);
+    assert!(!fresh.exists(), "nothing was made before the options were checked");
+}
+
+#[tokio::test]
+async fn sigterm_leaves_the_marker_and_the_next_start_keeps_the_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    for round in 0..2 {
+        let mut process = Process::start(&path);
+        assert!(!path.join(MARKER).exists(), "the marker is gone while the node runs");
+        let mut client = process.connect().await;
+        if round == 0 {
+            client.create_topic("t", 1, &[]).await;
+        }
+        let answer = client.produce("t", batch(&["a", "b"]), -1).await;
+        assert_eq!((answer.error_code, answer.base_offset), (ErrorCode::NONE, round * 2));
+        let records = client.fetch(&fetch_request("t", 0)).await.records.unwrap();
+        assert!(offsets_and_epochs(&records).iter().all(|(_, epoch)| epoch.unwrap().get() == 0));
+        process.signal(Signal::TERM);
+        assert!(process.wait().success());
+        assert!(path.join(MARKER).exists());
+        let recovery = std::fs::read_to_string(path.join("recovery-point-offset-checkpoint")).unwrap();
+        assert_eq!(recovery, format!("0\n1\nt 0 {}\n", (round + 1) * 2));
+    }
+}
+
+#[tokio::test]
+async fn sigkill_loses_nothing_acknowledged_and_raises_the_epoch_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let mut expected = Vec::new();
+    let mut producer = None;
+    for round in 0..3 {
+        let mut process = Process::start(&path);
+        let mut client = process.connect().await;
+        if round == 0 {
+            client.create_topic("t", 1, &[]).await;
+        }
+        assert_eq!(client.values("t", 0).await, expected);
+        let id = match producer {
+            Some(id) => id,
+            None => client.producer_id().await,
+        };
+        producer = Some(id);
+        // A batch from before the crash is still known as one.
+        if round > 0 {
+            let again = idempotent(id, 0, round * 5 - 1, &[&format!("{}-4", round - 1)]);
+            let answer = client.produce("t", again, -1).await;
+            assert_eq!((answer.error_code, answer.base_offset), (ErrorCode::NONE, i64::from(round * 5 - 1)));
+        }
+        for step in 0..5 {
+            let value = format!("{round}-{step}");
+            let answer = client.produce("t", idempotent(id, 0, round * 5 + step, &[&value]), -1).await;
+            assert_eq!(answer.error_code, ErrorCode::NONE);
+            expected.push(value);
+        }
+        let fresh = client.producer_id().await;
+        assert_ne!(fresh, id);
+        let from = i64::from(round * 5);
+        let records = client.fetch(&fetch_request("t", from)).await.records.unwrap();
+        let found = offsets_and_epochs(&records);
+        assert!(found.iter().all(|(_, epoch)| epoch.unwrap().get() == round), "{found:?}");
+        process.signal(Signal::KILL);
+        process.wait();
+        assert!(!path.join(MARKER).exists());
+    }
+}
+
+#[tokio::test]
+async fn a_corrupt_partition_is_offline_and_the_others_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let node = TestNode::start(&path).await;
+    let mut client = node.connect().await;
+    client.create_topic("good", 1, &[]).await;
+    client.create_topic("bad", 1, &[]).await;
+    for topic in ["good", "bad"] {
+        client.produce(topic, batch(&["a"]), -1).await;
+        client.produce(topic, batch(&["b"]), -1).await;
+    }
+    assert!(node.server.stop().await);
+    let log = path.join("bad-0/00000000000000000000.log");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let whole = bytes.clone();
+    bytes[40] ^= 0xff;
+    std::fs::write(&log, &bytes).unwrap();
+    std::fs::remove_file(path.join(MARKER)).unwrap();
+
+    let node = TestNode::start(&path).await;
+    let mut client = node.connect().await;
+    assert_eq!(client.values("good", 0).await, ["a", "b"]);
+    assert_eq!(client.fetch(&fetch_request("bad", 0)).await.error_code, ErrorCode::KAFKA_STORAGE_ERROR);
+    assert_eq!(client.produce("bad", batch(&["c"]), -1).await.error_code, ErrorCode::KAFKA_STORAGE_ERROR);
+    assert_eq!(client.produce("good", batch(&["c"]), -1).await.error_code, ErrorCode::NONE);
+    // What could not be opened was not closed: the next start must look at it again.
+    assert!(!node.server.stop().await);
+    assert!(!path.join(MARKER).exists());
+    assert_eq!(std::fs::read(&log).unwrap(), bytes, "nothing was cut");
+    let recovery = std::fs::read_to_string(path.join("recovery-point-offset-checkpoint")).unwrap();
+    assert_eq!(recovery, "0\n2\nbad 0 2\ngood 0 3\n", "what is known of it is kept");
+    std::fs::write(&log, &whole).unwrap();
+    let node = TestNode::start(&path).await;
+    assert_eq!(node.connect().await.values("bad", 0).await, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn strays_are_left_alone_and_a_lost_directory_is_not_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let node = TestNode::start(&path).await;
+    let mut client = node.connect().await;
+    client.create_topic("t", 2, &[]).await;
+    client.produce("t", batch(&["a"]), -1).await;
+    assert!(node.server.stop().await);
+    let stray = path.join("stranger-0");
+    std::fs::create_dir(&stray).unwrap();
+    std::fs::write(stray.join("00000000000000000000.log"), b"precious").unwrap();
+    std::fs::rename(path.join("t-1"), dir.path().join("aside")).unwrap();
+
+    let node = TestNode::start(&path).await;
+    let mut client = node.connect().await;
+    assert_eq!(client.values("t", 0).await, ["a"]);
+    let mut request = fetch_request("t", 0);
+    request.topics[0].partitions[0].partition = 1;
+    assert_eq!(client.fetch(&request).await.error_code, ErrorCode::KAFKA_STORAGE_ERROR);
+    assert!(!path.join("t-1").exists());
+    assert_eq!(std::fs::read(stray.join("00000000000000000000.log")).unwrap(), b"precious");
+    // A topic of that name would be made on top of it.
+    let mut request = weir_wire::msg::CreateTopicsRequest::default();
+    request.topics.push(crate::support::creatable("stranger", 1, &[]));
+    let response = client.call(&request).await;
+    assert_eq!(ErrorCode::new(response.topics[0].error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+    assert_eq!(std::fs::read(stray.join("00000000000000000000.log")).unwrap(), b"precious");
+}
+
+#[tokio::test]
+async fn topics_ids_and_settings_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let node = TestNode::start(&path).await;
+    node.connect().await.create_topic("t", 3, &[("segment.bytes", "2000"), ("retention.ms", "-1")]).await;
+    let before = node.server.node().metadata().topic("t").unwrap();
+    assert!(node.server.stop().await);
+    let node = TestNode::start_with(&path, &["weir.shards=1"]).await;
+    assert_eq!(node.server.node().metadata().topic("t").unwrap(), before);
+    assert_eq!(before.configs["segment.bytes"], "2000");
+    let config = node.server.node().log_config(&before.configs);
+    assert_eq!(config.segment.segment_bytes, 2000);
+    assert_eq!(node.server.node().partitions().len(), 3);
+}
+
+#[tokio::test]
+async fn weaker_flushing_answers_when_written_and_a_clean_stop_still_syncs() {
+    for flush in ["interval", "os"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let option = format!("weir.flush={flush}");
+        let node = TestNode::start_with(&path, &[&option]).await;
+        let mut client = node.connect().await;
+        client.create_topic("t", 1, &[]).await;
+        for step in 0..20 {
+            let answer = client.produce("t", batch(&["a"]), -1).await;
+            assert_eq!((answer.error_code, answer.base_offset), (ErrorCode::NONE, step));
+        }
+        assert_eq!(client.values("t", 0).await.len(), 20);
+        assert!(node.server.stop().await, "{flush}");
+        let recovery = std::fs::read_to_string(path.join("recovery-point-offset-checkpoint")).unwrap();
+        assert_eq!(recovery, "0\n1\nt 0 20\n");
+    }
+}
