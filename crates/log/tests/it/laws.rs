@@ -494,6 +494,52 @@ fn leftovers_of_interrupted_operations_are_dropped_or_finished() {
     assert!(matches!(bench.try_open(bench.options()), Err(LoadError::Corrupt(_))));
 }
 
+#[test]
+fn a_snapshot_above_a_log_that_was_cut_from_outside_is_never_loaded() {
+    // Three segments; snapshots at 1 and 2. Then someone takes the last two away, as a tool does that cuts a log.
+    let bench = Bench::new(1).segment_bytes(300);
+    let mut open = bench.open_unclean();
+    for sequence in 0..3 {
+        open.produce(data(Some((1, 0, sequence)), false, 1, 250));
+    }
+    open.sync();
+    drop(open);
+    for base in [1, 2] {
+        bench.disk.remove_file(&bench.path(&format!("{base:020}.log")));
+    }
+    // The log grows over the snapshot's offset again, with other producers.
+    let bench = bench.segment_bytes(1 << 20);
+    let mut open = bench.open_unclean();
+    assert_eq!(open.log.log_end_offset(), offset(1));
+    for sequence in 0..4 {
+        open.produce(data(Some((2, 0, sequence)), false, 1, 10));
+    }
+    open.truncate(3);
+    let known: Vec<_> =
+        open.log.producers().map(|(id, entry)| (id.get(), entry.last_offset().unwrap().get())).collect();
+    assert_eq!(known, [(1, 0), (2, 2)]);
+}
+
+#[test]
+fn a_segment_whose_offsets_lie_far_above_its_base_is_opened_and_read() {
+    // N-TAIL-3: older brokers left such files.
+    let bench = Bench::new(1);
+    let far = 2_147_483_650;
+    let bytes = [placed(plain(1, 10), 0, 0), placed(data(Some((1, 0, 0)), false, 2, 10), far, 0)].concat();
+    bench.disk.write_file(&bench.path("00000000000000000000.log"), &bytes);
+    for _ in 0..2 {
+        let mut open = bench.open_unclean();
+        assert_eq!(open.log.log_end_offset(), offset(far + 2));
+        assert_eq!(bases(&open.read(1, 1 << 20, Isolation::Uncommitted).bytes), [far]);
+        // GAP-6: what follows goes into a segment of its own.
+        let end = open.log.log_end_offset().get();
+        assert_eq!(open.produce(plain(1, 10)).base_offset, offset(end));
+        open.sync();
+        assert_eq!(open.log.segments().last().unwrap().base_offset, offset(far + 2));
+        open.truncate(end);
+    }
+}
+
 // The barrier.
 
 /// One open transaction on each side of an ordinary ABORT, then a barrier at which both are aborted.
