@@ -31,6 +31,8 @@ use crate::uuid::{self, Uuid};
 
 mod definition;
 pub mod destination;
+#[cfg(test)]
+mod stop_crash_tests;
 
 use definition::Definition;
 use destination::{NodeDestination, record_key};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use weir_format::{BatchBuilder, LeaderEpoch, Offset, ProducerEpoch};
+use weir_format::{BatchBuilder, LeaderEpoch, Offset, ProducerEpoch, TimestampMs};
 use weir_log::UnifiedLog;
 use weir_mirror::destination::{
     Destination, DestinationError, LogState, NewestBatch, OpenTransaction, ProducerIdsMet, Transition,
@@ -14,7 +14,9 @@ use weir_mirror::state::MirrorPartitionState;
 
 use crate::clock;
 use crate::meta_kv::{Compare, KvOp};
-use crate::metadata::{Change, Leadership, MAX_FOREIGN_RANGES, MetadataError, PartitionId, ReadOnly};
+use crate::metadata::{
+    Change, Leadership, MAX_FOREIGN_RANGES, Metadata, MetadataError, PartitionId, ReadOnly,
+};
 use crate::node::Node;
 use crate::shard::{PartitionError, PartitionHandle, describe};
 
@@ -56,15 +58,59 @@ impl NodeDestination {
         let leader_epoch = self.node.metadata().leadership(handle.id()).leader_epoch;
         handle.run(move |log, _| log_state(log, leader_epoch)).await.map_err(|error| partition_error(&error))
     }
+}
 
-    async fn stored(&self, id: PartitionId) -> Result<Option<(Vec<u8>, PartitionRecord)>, DestinationError> {
-        let key = record_key(id);
-        let row = self.node.metadata().blocking(move |kv| kv.get(key.as_bytes())).await;
-        let Some(row) = row.map_err(|error| metadata_error(&error))? else { return Ok(None) };
-        let record = PartitionRecord::decode(&row.value)
-            .map_err(|error| DestinationError::Storage { cause: format!("{id}: {error}") })?;
-        Ok(Some((row.value, record)))
+/// What the store holds of a partition, with its bytes for a comparison.
+async fn stored(
+    metadata: &Metadata,
+    id: PartitionId,
+) -> Result<Option<(Vec<u8>, PartitionRecord)>, DestinationError> {
+    let key = record_key(id);
+    let row = metadata.blocking(move |kv| kv.get(key.as_bytes())).await;
+    let Some(row) = row.map_err(|error| metadata_error(&error))? else { return Ok(None) };
+    let record = PartitionRecord::decode(&row.value)
+        .map_err(|error| DestinationError::Storage { cause: format!("{id}: {error}") })?;
+    Ok(Some((row.value, record)))
+}
+
+/// The record of a partition.
+pub(crate) async fn load_record(
+    metadata: &Metadata,
+    id: PartitionId,
+) -> Result<Option<PartitionRecord>, DestinationError> {
+    Ok(stored(metadata, id).await?.map(|(_, record)| record))
+}
+
+/// The one transaction that a transition is: record, leader epoch and write guard.
+pub(crate) async fn change_for(
+    metadata: &Metadata,
+    mirror: &str,
+    id: PartitionId,
+    transition: &Transition,
+) -> Result<Change, DestinationError> {
+    let stored = stored(metadata, id).await?;
+    let found = stored.as_ref().map(|(_, record)| record.state_epoch);
+    if found != transition.expected_state_epoch {
+        return Err(DestinationError::Fenced { expected: transition.expected_state_epoch, found });
     }
+    let key = record_key(id);
+    let compare = match stored {
+        Some((bytes, _)) => Compare::value(key.as_str(), bytes),
+        None => Compare::absent(key.as_str()),
+    };
+    let record = &transition.record;
+    let now = metadata.leadership(id).leader_epoch;
+    let leadership = Leadership {
+        leader_epoch: transition.leader_epoch.unwrap_or(now).max(now),
+        read_only: (record.state != MirrorPartitionState::Stopped)
+            .then(|| ReadOnly { mirror: mirror.to_owned(), state: record.state.name().to_owned() }),
+    };
+    Ok(Change {
+        compare: vec![compare],
+        partitions: vec![(id, leadership)],
+        ops: vec![KvOp::put(key, record.encode())],
+        ..Change::default()
+    })
 }
 
 /// One moment of a log.
@@ -87,13 +133,13 @@ pub(crate) fn log_state(log: &UnifiedLog, leader_epoch: LeaderEpoch) -> LogState
 }
 
 /// The ABORT that ends an open transaction, before offset and leader epoch are stamped.
-pub(crate) fn abort_of(transaction: &OpenTransaction) -> BytesMut {
+pub(crate) fn abort_of(transaction: &OpenTransaction, now: TimestampMs) -> BytesMut {
     BatchBuilder::end_transaction_marker(
         false,
         transaction.producer_id,
         transaction.producer_epoch.unwrap_or(ProducerEpoch::ZERO),
         transaction.coordinator_epoch,
-        clock::now(),
+        now,
     )
 }
 
@@ -194,7 +240,7 @@ impl Destination for NodeDestination {
         transaction: &OpenTransaction,
     ) -> Result<Offset, DestinationError> {
         let handle = self.handle(partition).await?;
-        let appended = handle.append_coordinator(abort_of(transaction)).await;
+        let appended = handle.append_coordinator(abort_of(transaction, clock::now())).await;
         Ok(appended.map_err(|error| partition_error(&error))?.base_offset)
     }
 
@@ -210,7 +256,7 @@ impl Destination for NodeDestination {
     }
 
     async fn load(&self, partition: &TopicPartition) -> Result<Option<PartitionRecord>, DestinationError> {
-        Ok(self.stored(self.id(partition)?).await?.map(|(_, record)| record))
+        load_record(self.node.metadata(), self.id(partition)?).await
     }
 
     async fn store(
@@ -219,35 +265,14 @@ impl Destination for NodeDestination {
         transition: &Transition,
     ) -> Result<(), DestinationError> {
         let id = self.id(partition)?;
-        let stored = self.stored(id).await?;
-        let found = stored.as_ref().map(|(_, record)| record.state_epoch);
-        let fenced = |found| DestinationError::Fenced { expected: transition.expected_state_epoch, found };
-        if found != transition.expected_state_epoch {
-            return Err(fenced(found));
-        }
-        let key = record_key(id);
-        let compare = match stored {
-            Some((bytes, _)) => Compare::value(key.as_str(), bytes),
-            None => Compare::absent(key.as_str()),
-        };
-        let record = &transition.record;
-        let now = self.node.metadata().leadership(id).leader_epoch;
-        let leadership = Leadership {
-            leader_epoch: transition.leader_epoch.unwrap_or(now).max(now),
-            read_only: (record.state != MirrorPartitionState::Stopped)
-                .then(|| ReadOnly { mirror: self.mirror.to_string(), state: record.state.name().to_owned() }),
-        };
-        let change = Change {
-            compare: vec![compare],
-            partitions: vec![(id, leadership)],
-            ops: vec![KvOp::put(key, record.encode())],
-            ..Change::default()
-        };
+        let metadata = self.node.metadata();
+        let change = change_for(metadata, &self.mirror, id, transition).await?;
         // DURABLE: state, position, leader epoch and write guard, all of it or nothing.
         match self.node.commit(change).await {
             Ok(()) => Ok(()),
             Err(MetadataError::Conflict) => {
-                Err(fenced(self.stored(id).await?.map(|(_, record)| record.state_epoch)))
+                let found = load_record(metadata, id).await?.map(|record| record.state_epoch);
+                Err(DestinationError::Fenced { expected: transition.expected_state_epoch, found })
             }
             Err(error) => Err(metadata_error(&error)),
         }
