@@ -41,6 +41,8 @@
 pub mod checkpoint;
 mod config;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod io;
 pub mod layout;
 mod local_log;

@@ -864,7 +864,17 @@ impl LogSegment {
         timestamp: TimestampMs,
         from: Offset,
     ) -> Result<Option<BatchInfo>, SegmentError> {
-        let start = self.lookup_time(io, timestamp)?.map_or(from, |entry| entry.offset.max(from));
+        let mut start = from;
+        if let Some(entry) = self.lookup_time(io, timestamp)? {
+            // The batch of an entry has its timestamp; else the index is wrong, and so may be what it leaves out.
+            let batch = self.locate(io, config, entry.offset, None)?;
+            if batch.is_some_and(|batch| batch.max_timestamp == entry.timestamp) {
+                start = entry.offset.max(from);
+            } else {
+                self.rebuild_indexes(io, config)?;
+                start = self.lookup_time(io, timestamp)?.map_or(from, |entry| entry.offset.max(from));
+            }
+        }
         let Some(first) = self.locate(io, config, start, None)? else { return Ok(None) };
         let file = self.log(io)?;
         let mut walker = HeaderWalker::new(file, first.position, self.size);

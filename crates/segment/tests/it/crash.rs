@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use weir_format::RecordBatch;
+use weir_format::{RecordBatch, TimestampMs};
 use weir_segment::io::durable;
 use weir_segment::io::sim::{CrashPolicy, SimDisk, SimIo};
 use weir_segment::{LocalLog, SegmentError};
@@ -229,9 +229,44 @@ fn a_full_disk_refuses_and_keeps_what_was_there() {
     assert_eq!(log.log_end_offset(), at(2));
     assert_eq!(log.read(&mut io, at(0), 1_000, at(2), true).unwrap().bytes, good);
     log.abandon(&mut io).unwrap();
-    // A full disk keeps nobody from opening and reading, also where an index has to be built again.
     let mut log = recover(&mut io, small());
     assert_eq!(batches(&mut io, &mut log), [(0, good)]);
+}
+
+#[test]
+fn a_full_disk_keeps_nobody_from_opening_and_reading_without_indexes() {
+    let disk = fresh(0);
+    let mut io = disk.io();
+    let mut log = open(&mut io, small()).unwrap();
+    for base in 0..12 {
+        log.append_bytes(&mut io, batch(base, 1, 200, base), NOW).unwrap();
+    }
+    assert!(log.segments().len() > 2);
+    log.close(&mut io).unwrap();
+    for path in disk.files() {
+        if path.extension().is_some_and(|extension| extension != "log") {
+            disk.remove_file(&path);
+        }
+    }
+    disk.full_after(Some(0));
+    let mut log = open(&mut io, small()).unwrap();
+    for base in 0..12 {
+        let read = log.read(&mut io, at(base), 1, at(12), true).unwrap();
+        assert_eq!(read.bytes, batch(base, 1, 200, base));
+        let found = log.offset_for_timestamp(&mut io, TimestampMs::new(base), at(0)).unwrap().unwrap();
+        assert_eq!(found.offset, at(base));
+    }
+    assert!(log.close(&mut io).is_err(), "this is no clean stop");
+    // With room again, what was left half written changes nothing, and is put right.
+    disk.full_after(None);
+    let mut log = open(&mut io, small()).unwrap();
+    assert_eq!(log.read(&mut io, at(2), 1, at(12), true).unwrap().bytes, batch(2, 1, 200, 2));
+    log.close(&mut io).unwrap();
+    assert!(
+        disk.contents()
+            .iter()
+            .any(|(path, bytes)| path.ends_with("00000000000000000000.index") && !bytes.is_empty())
+    );
 }
 
 #[test]
