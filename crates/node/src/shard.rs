@@ -44,7 +44,7 @@ const TURN: usize = 256;
 /// Reads that are served before the loop looks for appends again.
 const READS_PER_TURN: usize = 4;
 /// How long a partition whose disk failed is left alone before an append tries to reopen it.
-const REOPEN_AFTER: Duration = Duration::from_secs(5);
+const REOPEN_AFTER: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5_000 });
 /// Time between two syncs under `weir.flush=interval`.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -1079,3 +1079,6 @@ pub fn describe(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

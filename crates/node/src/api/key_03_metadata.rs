@@ -17,6 +17,8 @@ use crate::uuid;
 
 /// First version that can say that no topic is to be created.
 const CAN_FORBID_CREATION: i16 = 4;
+/// First version whose answer may leave out a topic's name.
+const NULLABLE_NAME: i16 = 12;
 /// What a topic allows where nothing is forbidden: read, write, create, delete, alter, describe and
 /// both for its configs. Kafka: `AclEntry.supportedOperations`.
 pub(super) const TOPIC_OPERATIONS: i32 = 0b1101_1111_1000;
@@ -58,9 +60,10 @@ pub(super) async fn handle(call: Call, request: MetadataRequest) -> MetadataResp
         }
         Some(topics) => {
             for wanted in topics {
+                // Kafka: an id counts before the name, which Java's client then sends empty.
                 let topic = match wanted.name {
-                    Some(name) => by_name(node, name.as_str(), may_create).await,
-                    None => by_id(node, wanted.topic_id),
+                    Some(name) if wanted.topic_id.is_zero() => by_name(node, name.as_str(), may_create).await,
+                    _ => by_id(node, wanted.topic_id, version),
                 };
                 response.topics.push(topic);
             }
@@ -101,12 +104,13 @@ async fn by_name(node: &Node, name: &str, may_create: bool) -> MetadataResponseT
     topic
 }
 
-fn by_id(node: &Node, id: weir_wire::Uuid) -> MetadataResponseTopic {
+fn by_id(node: &Node, id: weir_wire::Uuid, version: i16) -> MetadataResponseTopic {
     if let Some(topic) = node.metadata().topic_by_id(uuid::from_wire(id)) {
         return describe_topic(node, &topic);
     }
     let mut topic = MetadataResponseTopic::default();
     topic.error_code = ErrorCode::UNKNOWN_TOPIC_ID.get();
+    topic.name = (version < NULLABLE_NAME).then(|| text(""));
     topic.topic_id = id;
     topic
 }

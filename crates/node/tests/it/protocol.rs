@@ -171,6 +171,17 @@ async fn ask(client: &mut Client, api: ApiKey, version: i16, topic_id: weir_wire
             let codes: Vec<i16> = response.topics.iter().map(|topic| topic.error_code).collect();
             assert_eq!(codes, [0, 0, 17], "{version}");
             assert_eq!(response.topics[1].partitions[0].leader_id, 1_000_000);
+            if version >= 10 {
+                // As Java's client sends it: the id, and an empty name.
+                for (id, code) in [(topic_id, 0), (weir_wire::Uuid::from_bytes([9; 16]), 100)] {
+                    let mut topic = MetadataRequestTopic::default();
+                    (topic.topic_id, topic.name) = (id, Some(StrBytes::default()));
+                    let mut request = MetadataRequest::default();
+                    request.topics = Some(vec![topic]);
+                    let response = client.call_at(&request, version).await;
+                    assert_eq!((response.topics[0].error_code, response.topics[0].topic_id), (code, id));
+                }
+            }
             let mut all = MetadataRequest::default();
             all.topics = if version == 0 { Some(Vec::new()) } else { None };
             all.allow_auto_topic_creation = true;

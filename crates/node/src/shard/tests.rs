@@ -1,0 +1,286 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use weir_format::{BatchBuilder, BatchReader, TimestampMs};
+use weir_log::{LogConfig, OpenOptions};
+use weir_segment::io::sim::{Acknowledged, CrashPolicy, SimDisk};
+
+use super::*;
+use crate::uuid::Uuid;
+
+fn id(number: u8) -> PartitionId {
+    PartitionId { topic_id: Uuid([number; 16]), partition: 0 }
+}
+
+fn spec(number: u8) -> PartitionSpec {
+    PartitionSpec {
+        id: id(number),
+        topic: format!("t{number}"),
+        log_dir: PathBuf::from("/d"),
+        dir: PathBuf::from(format!("/d/t{number}-0")),
+        log: LogConfig::default(),
+        options: OpenOptions {
+            side_dir: PathBuf::from(format!("/d.weir/{number}")),
+            clean_shutdown: false,
+            recovery_point: Offset::ZERO,
+            log_start_offset: Offset::ZERO,
+            now: TimestampMs::new(0),
+        },
+        leadership: Leadership { leader_epoch: LeaderEpoch::new(3).unwrap(), read_only: None },
+    }
+}
+
+fn shards(disk: &SimDisk) -> Shards {
+    let disk = disk.clone();
+    let open: OpenIo = Box::new(move || Ok(Box::new(disk.io())));
+    Shards::start(vec![open], false).unwrap()
+}
+
+fn disk(seed: u64) -> SimDisk {
+    let disk = SimDisk::new(seed);
+    disk.yield_always(true);
+    disk
+}
+
+async fn open(shards: &Shards, spec: PartitionSpec) -> PartitionHandle {
+    let leadership = spec.leadership.clone();
+    let handle = shards.of(spec.id).open(spec).await.unwrap();
+    let status = handle.loaded().await;
+    assert!(matches!(status.log, LogStatus::Online(_)), "{status:?}");
+    handle.set_leadership(leadership).await.unwrap();
+    handle
+}
+
+fn batch(value: &str) -> BytesMut {
+    BatchBuilder::new().record(TimestampMs::new(5), None, Some(value.as_bytes())).build().unwrap()
+}
+
+async fn append(handle: &PartitionHandle, value: &str) -> Result<Appended, PartitionError> {
+    handle.append_client(batch(value), Acks::Durable).await
+}
+
+async fn values(handle: &PartitionHandle) -> Vec<String> {
+    let mut values = Vec::new();
+    let mut from = Offset::ZERO;
+    loop {
+        let read = handle.read(from, 1 << 20, Isolation::Uncommitted, true).await.unwrap();
+        if read.bytes.is_empty() {
+            return values;
+        }
+        for batch in BatchReader::new(&read.bytes) {
+            let batch = batch.unwrap();
+            from = batch.next_offset();
+            for record in batch.records().unwrap() {
+                values.push(String::from_utf8(record.unwrap().value.unwrap().to_vec()).unwrap());
+            }
+        }
+    }
+}
+
+/// Keeps the shard from going on until the sender is dropped.
+async fn hold(shard: &ShardHandle) -> std::sync::mpsc::Sender<()> {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let (entered, inside) = oneshot::channel();
+    let shard = shard.clone();
+    tokio::spawn(async move {
+        let _ = shard
+            .run_io(move |_| {
+                let _ = entered.send(());
+                let _ = wait.recv();
+            })
+            .await;
+    });
+    inside.await.unwrap();
+    go
+}
+
+fn log_syncs(disk: &SimDisk, number: u8) -> usize {
+    let log = format!("/d/t{number}-0/00000000000000000000.log");
+    let is_log = |path: &Path| path == Path::new(&log);
+    disk.ledger()
+        .iter()
+        .filter(|entry| is_log(&entry.path) && matches!(entry.what, Acknowledged::File { .. }))
+        .count()
+}
+
+#[tokio::test]
+async fn appends_that_wait_together_share_one_sync_per_partition() {
+    let disk = disk(1);
+    let shards = shards(&disk);
+    let handles = [open(&shards, spec(1)).await, open(&shards, spec(2)).await];
+    let before = [log_syncs(&disk, 1), log_syncs(&disk, 2)];
+    let go = hold(handles[0].shard()).await;
+    let mut waiting = Vec::new();
+    for step in 0..60 {
+        let append = handles[step % 2].start_append(batch("x"), AppendOrigin::Client, None, Acks::Durable);
+        waiting.push(append.await.unwrap());
+    }
+    drop(go);
+    for (step, waiting) in waiting.into_iter().enumerate() {
+        let appended = waiting.await.unwrap();
+        assert_eq!(appended.base_offset.get(), i64::try_from(step / 2).unwrap());
+    }
+    assert_eq!([log_syncs(&disk, 1) - before[0], log_syncs(&disk, 2) - before[1]], [1, 1]);
+    assert_eq!(handles[0].view().unwrap().high_watermark.get(), 30);
+    assert!(shards.stop().await.iter().all(|points| points.clean && points.recovery_point.get() == 30));
+}
+
+#[tokio::test]
+async fn nothing_is_readable_or_acknowledged_before_it_is_durable() {
+    let disk = disk(2);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    let go = hold(handle.shard()).await;
+    let written = handle.start_append(batch("x"), AppendOrigin::Client, None, Acks::Written).await.unwrap();
+    let read = {
+        let handle = handle.clone();
+        tokio::spawn(async move { handle.read(Offset::ZERO, 1 << 20, Isolation::Uncommitted, true).await })
+    };
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    drop(go);
+    assert_eq!(written.await.unwrap().base_offset, Offset::ZERO);
+    // The read was served behind the append and before its sync.
+    let read = read.await.unwrap().unwrap();
+    assert!(read.bytes.is_empty() || read.view.high_watermark.get() == 1);
+    let mut watch = handle.watch();
+    let view = watch.wait_for(|status| status.view().unwrap().high_watermark.get() == 1).await.unwrap();
+    assert_eq!(view.view().unwrap().log_end_offset.get(), 1);
+}
+
+#[tokio::test]
+async fn a_failed_sync_acknowledges_nothing_refuses_writes_and_spares_the_others() {
+    let disk = disk(3);
+    let shards = shards(&disk);
+    let (bad, good) = (open(&shards, spec(1)).await, open(&shards, spec(2)).await);
+    append(&bad, "kept").await.unwrap();
+    disk.fail_sync(1);
+    let error = append(&bad, "lost").await.unwrap_err();
+    assert!(matches!(&error, PartitionError::Offline { reason } if reason.contains("sync")), "{error}");
+    let error = append(&bad, "refused").await.unwrap_err();
+    assert!(matches!(error, PartitionError::Offline { .. }), "{error}");
+    assert!(matches!(bad.status().log, LogStatus::WritesRefused { .. }));
+    assert_eq!(values(&bad).await, ["kept"]);
+    append(&good, "fine").await.unwrap();
+    let points = shards.stop().await;
+    let clean: BTreeMap<&str, bool> =
+        points.iter().map(|points| (points.topic.as_str(), points.clean)).collect();
+    assert_eq!(clean, BTreeMap::from([("t1", false), ("t2", true)]));
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_writes_serves_reads_and_goes_on_when_there_is_room() {
+    let disk = disk(4);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    append(&handle, "kept").await.unwrap();
+    disk.full_after(Some(0));
+    assert!(matches!(append(&handle, "refused").await.unwrap_err(), PartitionError::Offline { .. }));
+    assert_eq!(values(&handle).await, ["kept"]);
+    // Reopening needs no room that is not there.
+    tokio::time::sleep(REOPEN_AFTER * 2).await;
+    assert!(append(&handle, "still refused").await.is_err());
+    assert_eq!(values(&handle).await, ["kept"]);
+    disk.full_after(None);
+    tokio::time::sleep(REOPEN_AFTER * 2).await;
+    assert_eq!(append(&handle, "after").await.unwrap().base_offset.get(), 1);
+    assert_eq!(values(&handle).await, ["kept", "after"]);
+    assert!(shards.stop().await[0].clean);
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_every_kind_of_power_cut() {
+    for (seed, policy) in (0..).zip(CrashPolicy::ALL) {
+        let disk = disk(seed);
+        disk.reorder(true);
+        let before = shards(&disk);
+        let handle = open(&before, spec(1)).await;
+        let mut acknowledged = Vec::new();
+        for step in 0..6 {
+            let value = format!("{seed}-{step}");
+            append(&handle, &value).await.unwrap();
+            acknowledged.push(value);
+        }
+        // One more is written, and perhaps not synced.
+        let last = handle.append_client(batch("last"), Acks::Written).await;
+        disk.crash(policy);
+        drop(last);
+        let after = shards(&disk);
+        let handle = open(&after, spec(1)).await;
+        let found = values(&handle).await;
+        assert_eq!(found[..6], acknowledged, "{policy:?}");
+        assert!(found.len() == 6 || found[6..] == ["last"], "{policy:?} {found:?}");
+        assert!(after.stop().await[0].clean);
+    }
+}
+
+#[tokio::test]
+async fn appends_beyond_what_may_be_unsynced_wait_in_order() {
+    let disk = disk(5);
+    let shards = shards(&disk);
+    let mut spec = spec(1);
+    spec.log.max_unsynced_bytes = 500;
+    let handle = open(&shards, spec).await;
+    let go = hold(handle.shard()).await;
+    let mut waiting = Vec::new();
+    for step in 0..30 {
+        let value = format!("{step:0>200}");
+        let append = handle.start_append(batch(&value), AppendOrigin::Client, None, Acks::Durable);
+        waiting.push(append.await.unwrap());
+    }
+    drop(go);
+    for (step, waiting) in (0..).zip(waiting) {
+        assert_eq!(waiting.await.unwrap().base_offset.get(), step);
+    }
+    assert!(log_syncs(&disk, 1) >= 15, "{}", log_syncs(&disk, 1));
+    assert_eq!(values(&handle).await.len(), 30);
+}
+
+#[tokio::test]
+async fn a_guarded_partition_takes_replication_alone_and_an_open_one_none() {
+    let disk = disk(6);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    let epoch = LeaderEpoch::new(3).unwrap();
+    let foreign = |offset: i64| {
+        BatchBuilder::new()
+            .base_offset(Offset::new(offset).unwrap())
+            .leader_epoch(epoch)
+            .record(TimestampMs::new(5), None, Some(b"source"))
+            .build()
+            .unwrap()
+    };
+    let refused = handle.append_replicated(foreign(0), epoch).await.unwrap_err();
+    assert!(matches!(refused, PartitionError::NotMirrored));
+    let read_only = ReadOnly { mirror: "dr".to_owned(), state: "MIRRORING".to_owned() };
+    let guarded = Leadership { leader_epoch: epoch, read_only: Some(read_only) };
+    handle.set_leadership(guarded.clone()).await.unwrap();
+    assert_eq!(handle.append_replicated(foreign(0), epoch).await.unwrap().base_offset.get(), 0);
+    let refused = append(&handle, "client").await.unwrap_err();
+    assert!(matches!(refused, PartitionError::ReadOnly { .. }), "{refused}");
+    // A marker and a barrier of our own are what a stop writes before the guard falls.
+    let barrier = weir_format::MirrorPidReset::build(TimestampMs::new(5));
+    assert_eq!(handle.append_coordinator(barrier).await.unwrap().base_offset.get(), 1);
+    assert_eq!(handle.sync().await.unwrap().high_watermark.get(), 2);
+    handle.set_leadership(Leadership { read_only: None, ..guarded }).await.unwrap();
+    assert_eq!(append(&handle, "client").await.unwrap().base_offset.get(), 2);
+}
+
+#[tokio::test]
+async fn a_stop_answers_what_was_asked_before_it_and_refuses_what_comes_after() {
+    let disk = disk(7);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    let go = hold(handle.shard()).await;
+    let mut waiting = Vec::new();
+    for _ in 0..10 {
+        let append = handle.start_append(batch("x"), AppendOrigin::Client, None, Acks::Durable);
+        waiting.push(append.await.unwrap());
+    }
+    let (points, ()) = tokio::join!(shards.stop(), async { drop(go) });
+    for waiting in waiting {
+        waiting.await.unwrap();
+    }
+    assert_eq!((points[0].recovery_point.get(), points[0].clean), (10, true));
+    assert!(matches!(append(&handle, "late").await.unwrap_err(), PartitionError::ShutDown));
+    assert!(matches!(handle.sync().await.unwrap_err(), PartitionError::ShutDown));
+}
