@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use weir_format::{BatchBuilder, BatchReader, TimestampMs};
 use weir_log::{LogConfig, OpenOptions};
 use weir_segment::io::sim::{Acknowledged, CrashPolicy, SimDisk};
 
+use super::worker::REOPEN_AFTER;
 use super::*;
 use crate::uuid::Uuid;
 

@@ -1,0 +1,724 @@
+//! The thread of a shard: its loop, its partitions, its syncs.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use weir_format::Offset;
+use weir_log::{AppendError, AppendParams, Appended, Durability, LogView, SyncPlan, UnifiedLog};
+use weir_psm::{AppendOrigin, TransactionVersion};
+use weir_segment::io::{Done, Io, IoError, Op, Ticket, Wait};
+
+use super::{
+    Acks, LogPoints, LogStatus, PartitionError, PartitionSpec, PartitionStatus, PendingAppend, ReadRequest,
+    Request, describe,
+};
+use crate::clock;
+use crate::metadata::{Leadership, PartitionId};
+
+/// Requests that one turn of the loop takes before it starts syncs.
+pub(super) const TURN: usize = 256;
+/// Reads that are served before the loop looks for appends again.
+pub(super) const READS_PER_TURN: usize = 4;
+/// How long a partition whose disk failed is left alone before an append tries to reopen it.
+pub(super) const REOPEN_AFTER: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5_000 });
+/// Time between two syncs under `weir.flush=interval`.
+pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// One partition, as its shard sees it.
+struct Slot {
+    spec: PartitionSpec,
+    leadership: Leadership,
+    status: watch::Sender<PartitionStatus>,
+    state: SlotState,
+    /// Appends answered when durable, ascending by end.
+    waiting: VecDeque<Waiter>,
+    syncs_waiting: Vec<SyncWaiter>,
+    /// Appends that wait for room below the bound of unsynced bytes, in order.
+    held: VecDeque<PendingAppend>,
+    /// The sync under way.
+    sync: Option<RunningSync>,
+    /// Whether something may be unsynced.
+    dirty: bool,
+    /// Why clients' writes are refused, though the log would take them.
+    refuse: Option<Arc<str>>,
+}
+
+enum SlotState {
+    Open(Box<UnifiedLog>),
+    /// The log refused to go on: what was durable is served.
+    Failed {
+        log: Box<UnifiedLog>,
+        reason: Arc<str>,
+        since: Instant,
+    },
+    /// There is no log.
+    Offline {
+        reason: Arc<str>,
+    },
+}
+
+/// An append that is answered when the high watermark reaches its end.
+struct Waiter {
+    end: Offset,
+    appended: Appended,
+    reply: oneshot::Sender<Result<Appended, PartitionError>>,
+}
+
+/// A call that is answered when everything up to `end` is synced, whatever `weir.flush` says.
+struct SyncWaiter {
+    end: Offset,
+    reply: oneshot::Sender<Result<LogView, PartitionError>>,
+}
+
+impl Slot {
+    fn publish(&self, log: LogStatus) {
+        self.status.send_if_modified(|status| {
+            let changed = status.log != log;
+            status.log = log;
+            changed
+        });
+    }
+
+    fn publish_state(&self) {
+        self.publish(match &self.state {
+            SlotState::Open(log) => LogStatus::Online(*log.view()),
+            SlotState::Failed { log, reason, .. } => {
+                LogStatus::WritesRefused { view: *log.view(), reason: Arc::clone(reason) }
+            }
+            SlotState::Offline { reason } => LogStatus::Offline { reason: Arc::clone(reason) },
+        });
+    }
+
+    /// Adds a waiter in order of its end: a duplicate may wait for less than those before it.
+    fn wait(&mut self, waiter: Waiter) {
+        let at = self.waiting.partition_point(|other| other.end <= waiter.end);
+        self.waiting.insert(at, waiter);
+    }
+
+    fn points(&self, clean: bool) -> Option<LogPoints> {
+        let (log, clean) = match &self.state {
+            SlotState::Open(log) => (log, clean),
+            SlotState::Failed { log, .. } => (log, false),
+            SlotState::Offline { .. } => return None,
+        };
+        let view = log.view();
+        Some(LogPoints {
+            topic: self.spec.topic.clone(),
+            id: self.spec.id,
+            log_dir: self.spec.log_dir.clone(),
+            recovery_point: log.recovery_point(),
+            log_start_offset: view.log_start_offset,
+            high_watermark: view.high_watermark,
+            clean,
+        })
+    }
+}
+
+struct RunningSync {
+    plan: SyncPlan,
+    outstanding: usize,
+    failed: Option<IoError>,
+}
+
+pub(super) struct Shard {
+    number: usize,
+    io: Box<dyn Io>,
+    inbox: Receiver<(Request, Option<OwnedSemaphorePermit>)>,
+    slots: HashMap<PartitionId, Slot>,
+    dirty: Vec<PartitionId>,
+    reads: VecDeque<(PartitionId, ReadRequest)>,
+    syncing: HashMap<Ticket, PartitionId>,
+    /// Syncs that the backend had no room for.
+    unsubmitted: VecDeque<(Ticket, Op)>,
+    next_ticket: u64,
+    flush_interval: bool,
+    last_flush: Instant,
+    done: Vec<Done>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a shard measures how long its own disk takes")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+impl Shard {
+    pub(super) fn new(
+        number: usize,
+        io: Box<dyn Io>,
+        inbox: Receiver<(Request, Option<OwnedSemaphorePermit>)>,
+        flush_interval: bool,
+    ) -> Self {
+        Self {
+            number,
+            io,
+            inbox,
+            slots: HashMap::new(),
+            dirty: Vec::new(),
+            reads: VecDeque::new(),
+            syncing: HashMap::new(),
+            unsubmitted: VecDeque::new(),
+            next_ticket: 0,
+            flush_interval,
+            last_flush: instant(),
+            done: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        let _span = tracing::info_span!("shard", number = self.number).entered();
+        loop {
+            let mut taken = 0;
+            while taken < TURN {
+                match self.inbox.try_recv() {
+                    Ok((Request::Stop { reply }, _)) => {
+                        let points = self.stop();
+                        let _ = reply.send(points);
+                        return;
+                    }
+                    Ok((request, room)) => {
+                        taken += 1;
+                        self.handle(request, room);
+                    }
+                    Err(crossbeam_channel::TryRecvError::Empty) => break,
+                    // Every handle is gone without a stop: the process is ending by itself.
+                    Err(crossbeam_channel::TryRecvError::Disconnected) => return,
+                }
+            }
+            self.start_syncs();
+            self.serve_reads();
+            let wait = if taken > 0 || !self.reads.is_empty() || !self.inbox.is_empty() {
+                Wait::Poll
+            } else {
+                Wait::Park(self.park_time())
+            };
+            self.reap(wait);
+        }
+    }
+
+    /// How long to sleep if nothing happens: forever, unless something written is to be synced by
+    /// the clock.
+    fn park_time(&self) -> Option<Duration> {
+        (self.flush_interval && !self.dirty.is_empty())
+            .then(|| FLUSH_INTERVAL.saturating_sub(self.last_flush.elapsed()))
+    }
+
+    fn reap(&mut self, wait: Wait) {
+        let mut done = std::mem::take(&mut self.done);
+        if let Err(error) = self.io.reap(wait, &mut done) {
+            // The backend itself is broken: no log of this shard can go on.
+            tracing::error!(%error, "disk backend failed");
+            let reason: Arc<str> = Arc::from(describe(&error));
+            let ids: Vec<PartitionId> = self.slots.keys().copied().collect();
+            for id in ids {
+                self.fail(id, &reason);
+            }
+            return;
+        }
+        for done in done.drain(..) {
+            self.finished(done);
+        }
+        self.done = done;
+    }
+
+    fn finished(&mut self, done: Done) {
+        let Some(id) = self.syncing.remove(&done.ticket) else { return };
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(sync) = &mut slot.sync else { return };
+        sync.outstanding -= 1;
+        if let Err(error) = done.result {
+            sync.failed.get_or_insert(error);
+        }
+        if sync.outstanding > 0 {
+            return;
+        }
+        let Some(sync) = slot.sync.take() else { return };
+        let SlotState::Open(log) = &mut slot.state else { return };
+        let failed = sync.failed.as_ref().map(|error| describe(error));
+        let outcome = sync.failed.map_or(Ok(()), Err);
+        let _ = log.sync_done(sync.plan, outcome);
+        match failed {
+            Some(reason) => {
+                tracing::error!(topic = slot.spec.topic, partition = id.partition, reason, "sync failed");
+                self.fail(id, &Arc::from(reason));
+            }
+            None => self.settle(id),
+        }
+    }
+
+    /// After something changed: publishes the view, answers whoever waited for it, takes held
+    /// appends, and notes whether a sync is due.
+    fn settle(&mut self, id: PartitionId) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let SlotState::Open(log) = &slot.state else { return };
+        let view = *log.view();
+        let (synced_to, end) = (log.recovery_point(), log.log_end_offset());
+        slot.publish(LogStatus::Online(view));
+        while slot.waiting.front().is_some_and(|waiter| waiter.end <= view.high_watermark) {
+            let Some(waiter) = slot.waiting.pop_front() else { break };
+            let _ = waiter.reply.send(Ok(waiter.appended));
+        }
+        let reached = |waiter: &SyncWaiter| waiter.end <= synced_to;
+        for waiter in slot.syncs_waiting.extract_if(.., |waiter| reached(waiter)) {
+            let _ = waiter.reply.send(Ok(view));
+        }
+        if synced_to < end {
+            self.mark_dirty(id);
+        }
+        self.take_held(id);
+    }
+
+    fn mark_dirty(&mut self, id: PartitionId) {
+        if let Some(slot) = self.slots.get_mut(&id)
+            && !slot.dirty
+        {
+            slot.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    fn take_held(&mut self, id: PartitionId) {
+        let mut changed = false;
+        while let Some(append) = self.slots.get_mut(&id).and_then(|slot| slot.held.pop_front()) {
+            let before = self.slots.get(&id).map(|slot| slot.held.len());
+            changed |= self.append(id, append, true);
+            if self.slots.get(&id).map(|slot| slot.held.len()) > before {
+                // There is still no room for it.
+                break;
+            }
+        }
+        if changed {
+            self.settle(id);
+        }
+    }
+
+    fn handle(&mut self, request: Request, room: Option<OwnedSemaphorePermit>) {
+        match request {
+            Request::Open { spec, status } => self.open(*spec, status),
+            Request::Append { id, append } => {
+                if self.append(id, append, false) {
+                    self.settle(id);
+                }
+            }
+            Request::Read { id, read } => self.reads.push_back((id, read)),
+            Request::Run { id, job } => {
+                match self.slots.get_mut(&id).map(|slot| &mut slot.state) {
+                    Some(SlotState::Open(log)) => job(Ok((log, &mut *self.io))),
+                    Some(SlotState::Failed { reason, .. } | SlotState::Offline { reason }) => {
+                        job(Err(PartitionError::Offline { reason: Arc::clone(reason) }));
+                    }
+                    None => job(Err(PartitionError::ShutDown)),
+                }
+                self.after_change(id);
+            }
+            Request::Sync { id, reply } => self.sync(id, reply),
+            Request::Lead { id, leadership, refuse, reply } => {
+                if let Some(slot) = self.slots.get_mut(&id) {
+                    slot.refuse = refuse;
+                }
+                self.lead(id, leadership);
+                let _ = reply.send(());
+            }
+            Request::Close { id, reply } => {
+                let _ = reply.send(self.close(id));
+            }
+            Request::RunIo { job } => job(&mut *self.io),
+            Request::Points { reply } => {
+                let _ = reply.send(self.points());
+            }
+            Request::Stop { .. } => unreachable!("the loop takes a stop out itself"),
+        }
+        drop(room);
+    }
+
+    /// From here on the partition is led as `leadership` says.
+    ///
+    /// Kafka: `Partition.makeLeader` notes a new epoch at the log end, so that clients that ask for
+    /// its end get one.
+    fn lead(&mut self, id: PartitionId, leadership: Leadership) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.leadership = leadership;
+        slot.status.send_modify(|status| status.leadership = slot.leadership.clone());
+        self.note_epoch(id);
+    }
+
+    fn note_epoch(&mut self, id: PartitionId) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let SlotState::Open(log) = &mut slot.state else { return };
+        let epoch = slot.leadership.leader_epoch;
+        if slot.leadership.read_only.is_some() || log.latest_epoch().is_some_and(|latest| latest >= epoch) {
+            return;
+        }
+        if let Err(error) = log.assign_leader_epoch(&mut *self.io, epoch) {
+            let error = describe(&error);
+            tracing::warn!(
+                topic = slot.spec.topic,
+                partition = id.partition,
+                error,
+                "leader epoch not noted in the log"
+            );
+        }
+        self.after_change(id);
+    }
+
+    /// A job may have taken the log offline: then what waits on it fails.
+    fn after_change(&mut self, id: PartitionId) {
+        let offline = match self.slots.get(&id).map(|slot| &slot.state) {
+            Some(SlotState::Open(log)) => log.is_offline(),
+            _ => return,
+        };
+        if offline {
+            self.fail(id, &Arc::from("a change of the log failed"));
+        } else {
+            self.settle(id);
+        }
+    }
+
+    /// Answers whether the log may have changed.
+    fn append(&mut self, id: PartitionId, append: PendingAppend, held: bool) -> bool {
+        self.reopen_if_due(id);
+        let Some(slot) = self.slots.get_mut(&id) else {
+            let _ = append.reply.send(Err(PartitionError::ShutDown));
+            return false;
+        };
+        let log = match &mut slot.state {
+            SlotState::Open(log) => log,
+            SlotState::Failed { reason, .. } | SlotState::Offline { reason } => {
+                let reason = Arc::clone(reason);
+                let _ = append.reply.send(Err(PartitionError::Offline { reason }));
+                return false;
+            }
+        };
+        // Law B1: looked at here, in order with every change of the guard.
+        let allowed = match (append.origin, &slot.leadership.read_only) {
+            (AppendOrigin::Client, Some(read_only)) => {
+                Err(PartitionError::ReadOnly { read_only: read_only.clone() })
+            }
+            (AppendOrigin::Replication, None) => Err(PartitionError::NotMirrored),
+            (AppendOrigin::Client, None) if slot.refuse.is_some() => {
+                let reason = slot.refuse.clone().unwrap_or_else(|| Arc::from("refused"));
+                Err(PartitionError::Offline { reason })
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = allowed {
+            let _ = append.reply.send(Err(error));
+            return false;
+        }
+        if !held && !slot.held.is_empty() {
+            slot.held.push_back(append);
+            return false;
+        }
+        let unsynced = log.unsynced_bytes();
+        let more = u64::try_from(append.records.len()).unwrap_or(u64::MAX);
+        if unsynced > 0 && unsynced.saturating_add(more) > slot.spec.log.max_unsynced_bytes {
+            if held {
+                slot.held.push_front(append);
+            } else {
+                slot.held.push_back(append);
+            }
+            self.mark_dirty(id);
+            return false;
+        }
+        let params = AppendParams {
+            origin: append.origin,
+            leader_epoch: Some(slot.leadership.leader_epoch),
+            max_leader_epoch: append.max_leader_epoch,
+            may_start_transaction: false,
+            transaction_version: TransactionVersion::Legacy,
+            now: clock::now(),
+        };
+        let PendingAppend { records, acks, reply, .. } = append;
+        match log.append(&mut *self.io, records, &params) {
+            Ok(appended) => {
+                if appended.tolerated_count > 0 {
+                    let count = appended.tolerated_count;
+                    tracing::debug!(
+                        topic = slot.spec.topic,
+                        partition = id.partition,
+                        count,
+                        "odd batches were taken"
+                    );
+                }
+                match acks {
+                    Acks::Written => drop(reply.send(Ok(appended))),
+                    Acks::Durable => slot.wait(Waiter { end: appended.durable_at, appended, reply }),
+                }
+                true
+            }
+            Err(error @ (AppendError::Log { .. } | AppendError::Offline)) => {
+                let reason: Arc<str> = Arc::from(describe(&error));
+                tracing::error!(topic = slot.spec.topic, partition = id.partition, %reason, "append failed");
+                let _ = reply.send(Err(PartitionError::Offline { reason: Arc::clone(&reason) }));
+                self.fail(id, &reason);
+                false
+            }
+            Err(error) => {
+                let _ = reply.send(Err(PartitionError::Append(error)));
+                false
+            }
+        }
+    }
+
+    fn sync(&mut self, id: PartitionId, reply: oneshot::Sender<Result<LogView, PartitionError>>) {
+        let Some(slot) = self.slots.get_mut(&id) else {
+            let _ = reply.send(Err(PartitionError::ShutDown));
+            return;
+        };
+        match &slot.state {
+            SlotState::Open(log) => {
+                let end = log.log_end_offset();
+                slot.syncs_waiting.push(SyncWaiter { end, reply });
+                self.settle(id);
+            }
+            SlotState::Failed { reason, .. } | SlotState::Offline { reason } => {
+                let reason = Arc::clone(reason);
+                let _ = reply.send(Err(PartitionError::Offline { reason }));
+            }
+        }
+    }
+
+    /// Starts one sync for each partition that has unsynced bytes and none under way.
+    fn start_syncs(&mut self) {
+        self.submit_left_over();
+        let by_clock = self.flush_interval && self.last_flush.elapsed() >= FLUSH_INTERVAL;
+        if by_clock {
+            self.last_flush = instant();
+        }
+        let dirty = std::mem::take(&mut self.dirty);
+        let mut later = Vec::new();
+        for id in dirty {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            let SlotState::Open(log) = &mut slot.state else {
+                slot.dirty = false;
+                continue;
+            };
+            let wanted = slot.spec.log.durability == Durability::Synced
+                || !slot.syncs_waiting.is_empty()
+                || by_clock
+                || !slot.held.is_empty();
+            if slot.sync.is_some() || !wanted {
+                later.push(id);
+                continue;
+            }
+            slot.dirty = false;
+            let Some(plan) = log.sync_begin() else { continue };
+            let mut ops: Vec<(Ticket, Op)> = Vec::new();
+            for op in plan.ops() {
+                let ticket = Ticket::new(self.next_ticket);
+                self.next_ticket += 1;
+                self.syncing.insert(ticket, id);
+                ops.push((ticket, op));
+            }
+            slot.sync = Some(RunningSync { plan, outstanding: ops.len(), failed: None });
+            self.unsubmitted.extend(ops);
+        }
+        // A partition whose sync is under way stays in the list only as long as the sync runs: its
+        // end settles it again.
+        for id in later {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            if slot.sync.is_some() {
+                slot.dirty = false;
+            } else {
+                self.dirty.push(id);
+            }
+        }
+        self.submit_left_over();
+    }
+
+    fn submit_left_over(&mut self) {
+        while let Some((ticket, op)) = self.unsubmitted.pop_front() {
+            if let Err(op) = self.io.submit(ticket, op) {
+                self.unsubmitted.push_front((ticket, op));
+                return;
+            }
+        }
+    }
+
+    fn serve_reads(&mut self) {
+        for _ in 0..READS_PER_TURN {
+            let Some((id, read)) = self.reads.pop_front() else { return };
+            let answer = match self.slots.get_mut(&id).map(|slot| &mut slot.state) {
+                Some(SlotState::Open(log) | SlotState::Failed { log, .. }) => log
+                    .read(&mut *self.io, read.from, read.max_bytes, read.isolation, read.at_least_one)
+                    .map_err(PartitionError::Read),
+                Some(SlotState::Offline { reason }) => {
+                    Err(PartitionError::Offline { reason: Arc::clone(reason) })
+                }
+                None => Err(PartitionError::ShutDown),
+            };
+            let _ = read.reply.send(answer);
+        }
+    }
+
+    fn open(&mut self, spec: PartitionSpec, status: watch::Sender<PartitionStatus>) {
+        let leadership = spec.leadership.clone();
+        let mut slot = Slot {
+            leadership,
+            status,
+            state: SlotState::Offline { reason: Arc::from("not opened") },
+            waiting: VecDeque::new(),
+            syncs_waiting: Vec::new(),
+            held: VecDeque::new(),
+            sync: None,
+            dirty: false,
+            refuse: None,
+            spec,
+        };
+        slot.state = load(&mut *self.io, &slot.spec);
+        slot.spec.options.clean_shutdown = false;
+        slot.publish_state();
+        let id = slot.spec.id;
+        self.slots.insert(id, slot);
+    }
+
+    /// A partition whose disk failed (it may have been full) is opened again from its bytes when an
+    /// append comes and some time has passed.
+    fn reopen_if_due(&mut self, id: PartitionId) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let SlotState::Failed { since, .. } = &slot.state else { return };
+        if since.elapsed() < REOPEN_AFTER {
+            return;
+        }
+        let failed =
+            std::mem::replace(&mut slot.state, SlotState::Offline { reason: Arc::from("reopening") });
+        let SlotState::Failed { log, reason, .. } = failed else { return };
+        // It cannot be closed cleanly, which it says; what matters is that its files are given back.
+        let _ = log.close(&mut *self.io);
+        slot.state = match load(&mut *self.io, &slot.spec) {
+            SlotState::Open(log) => {
+                tracing::info!(topic = slot.spec.topic, partition = id.partition, was = %reason, "partition is back");
+                SlotState::Open(log)
+            }
+            other => other,
+        };
+        slot.publish_state();
+    }
+
+    /// Nothing more is taken; what waited fails, what was durable is still served.
+    fn fail(&mut self, id: PartitionId, reason: &Arc<str>) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let error = || PartitionError::Offline { reason: Arc::clone(reason) };
+        for waiter in slot.waiting.drain(..) {
+            let _ = waiter.reply.send(Err(error()));
+        }
+        for waiter in slot.syncs_waiting.drain(..) {
+            let _ = waiter.reply.send(Err(error()));
+        }
+        for append in slot.held.drain(..) {
+            let _ = append.reply.send(Err(error()));
+        }
+        let state = std::mem::replace(&mut slot.state, SlotState::Offline { reason: Arc::clone(reason) });
+        slot.state = match state {
+            SlotState::Open(log) => SlotState::Failed { log, reason: Arc::clone(reason), since: instant() },
+            other => other,
+        };
+        slot.publish_state();
+    }
+
+    /// Syncs to the end of one log, waiting for it, and closes it.
+    fn close(&mut self, id: PartitionId) -> Result<(), PartitionError> {
+        self.drain_syncs(id);
+        let Some(mut slot) = self.slots.remove(&id) else { return Ok(()) };
+        for append in slot.held.drain(..) {
+            let _ = append.reply.send(Err(PartitionError::ShutDown));
+        }
+        let log = match slot.state {
+            SlotState::Open(log) => log,
+            SlotState::Failed { reason, .. } | SlotState::Offline { reason } => {
+                return Err(PartitionError::Offline { reason });
+            }
+        };
+        // What waits is answered by the last sync; a close syncs too, but tells only whether it did.
+        let mut log = *log;
+        match log.sync(&mut *self.io) {
+            Ok(view) => {
+                for waiter in slot.waiting.drain(..) {
+                    let _ = waiter.reply.send(Ok(waiter.appended));
+                }
+                for waiter in slot.syncs_waiting.drain(..) {
+                    let _ = waiter.reply.send(Ok(*view));
+                }
+            }
+            Err(error) => return Err(PartitionError::Change(error)),
+        }
+        log.close(&mut *self.io).map_err(PartitionError::Change)
+    }
+
+    fn drain_syncs(&mut self, id: PartitionId) {
+        while self.slots.get(&id).is_some_and(|slot| slot.sync.is_some()) {
+            self.submit_left_over();
+            self.reap(Wait::Block);
+        }
+    }
+
+    fn points(&self) -> Vec<LogPoints> {
+        self.slots.values().filter_map(|slot| slot.points(false)).collect()
+    }
+
+    /// Everything that was asked is finished, then every log is closed.
+    fn stop(&mut self) -> Vec<LogPoints> {
+        let ids: Vec<PartitionId> = self.slots.keys().copied().collect();
+        let mut all = Vec::with_capacity(ids.len());
+        // All syncs run side by side before the logs are closed one by one.
+        for id in &ids {
+            self.mark_dirty(*id);
+        }
+        self.last_flush = instant().checked_sub(FLUSH_INTERVAL).unwrap_or(self.last_flush);
+        self.start_syncs();
+        for id in ids {
+            let end = match self.slots.get(&id).map(|slot| &slot.state) {
+                Some(SlotState::Open(log)) => Some(log.log_end_offset()),
+                _ => None,
+            };
+            let points = self.slots.get(&id).and_then(|slot| slot.points(true));
+            let closed = self.close(id);
+            let Some(mut points) = points else { continue };
+            match closed {
+                // A closed log is durable to its end.
+                Ok(()) => {
+                    points.recovery_point = end.unwrap_or(points.recovery_point);
+                    points.high_watermark = points.recovery_point;
+                }
+                Err(error) => {
+                    tracing::error!(
+                        topic = points.topic,
+                        partition = id.partition,
+                        error = describe(&error),
+                        "not closed"
+                    );
+                    points.clean = false;
+                }
+            }
+            all.push(points);
+        }
+        for (_, read) in self.reads.drain(..) {
+            let _ = read.reply.send(Err(PartitionError::ShutDown));
+        }
+        all
+    }
+}
+
+/// Opens the log of `spec`, making it if that is wanted.
+fn load(io: &mut dyn Io, spec: &PartitionSpec) -> SlotState {
+    let mut options = spec.options.clone();
+    options.now = clock::now();
+    let (topic, partition) = (spec.topic.as_str(), spec.id.partition);
+    match UnifiedLog::open(io, &spec.dir, spec.log.clone(), options) {
+        Ok((log, report)) => {
+            if spec.options.clean_shutdown || report.segment_count == 0 {
+                tracing::debug!(topic, partition, %report, "log opened");
+            } else {
+                tracing::info!(topic, partition, %report, "log recovered");
+            }
+            SlotState::Open(Box::new(log))
+        }
+        Err(error) => {
+            let reason = describe(&error);
+            tracing::error!(topic, partition, reason, "partition is offline");
+            SlotState::Offline { reason: Arc::from(reason) }
+        }
+    }
+}
