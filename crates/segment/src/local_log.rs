@@ -239,8 +239,9 @@ impl LocalLog {
         self.segments.range(..=offset).next_back().map(|(base, _)| *base)
     }
 
-    fn bases_from(&self, base: Offset) -> Vec<Offset> {
-        self.segments.range(base..).map(|(base, _)| *base).collect()
+    /// Base of the segment behind the one at `base`.
+    fn base_above(&self, base: Offset) -> Option<Offset> {
+        self.segments.range((Bound::Excluded(base), Bound::Unbounded)).next().map(|(base, _)| *base)
     }
 
     /// Runs a change; if it fails, no further one is taken.
@@ -578,7 +579,9 @@ impl LocalLog {
             return Ok(nothing);
         }
         let config = self.config;
-        for base in self.bases_from(start) {
+        let mut at = Some(start);
+        while let Some(base) = at {
+            at = self.base_above(base);
             let hint = self.places.iter().find(|(offset, segment, _)| (*offset, *segment) == (from, base));
             let hint = hint.map(|(_, _, position)| *position);
             let segment = self.segment_mut(base)?;
@@ -681,7 +684,9 @@ impl LocalLog {
     pub fn batch_at(&mut self, io: &mut dyn Io, offset: Offset) -> Result<Option<FoundBatch>, SegmentError> {
         let start = self.check_range(offset)?;
         let config = self.config;
-        for base in self.bases_from(start) {
+        let mut at = Some(start);
+        while let Some(base) = at {
+            at = self.base_above(base);
             let segment = self.segment_mut(base)?;
             if let Some(info) = segment.locate(io, &config, offset, None)? {
                 return Ok(Some(FoundBatch { info, bytes: segment.read(io, info.position, info.size)? }));
@@ -730,7 +735,9 @@ impl LocalLog {
     ) -> Result<Option<FoundBatch>, SegmentError> {
         let start = self.check_range(from)?;
         let config = self.config;
-        for base in self.bases_from(start) {
+        let mut at = Some(start);
+        while let Some(base) = at {
+            at = self.base_above(base);
             let segment = self.segment_mut(base)?;
             let largest = segment.largest_timestamp(io, &config)?;
             if largest.is_some_and(|largest| largest.timestamp < timestamp) {
@@ -880,7 +887,9 @@ impl LocalLog {
             log.remove_above(io, base)?;
             let config = log.config;
             let active = log.active_mut();
-            active.activate(io, &config)?;
+            if !active.is_active() {
+                active.activate(io, &config)?;
+            }
             let cut = active.locate(io, &config, offset, None)?;
             let scan = match cut {
                 Some(batch) => active.cut(io, &config, batch.position)?,
@@ -1014,8 +1023,10 @@ impl LocalLog {
             let config = log.config;
             let is_active = log.active().base_offset() == base_offset;
             let segment = log.segment_mut(base_offset)?;
-            segment.activate(io, &config)?;
-            let scan = segment.cut(io, &config, position)?;
+            if !segment.is_active() {
+                segment.activate(io, &config)?;
+            }
+            let scan = segment.cut(io, &config, position.min(segment.size()))?;
             if is_active {
                 return log.adopt(io, &scan);
             }
@@ -1037,9 +1048,10 @@ impl LocalLog {
     ) -> Result<Vec<Offset>, SegmentError> {
         self.change(|log| {
             log.segment_mut(base_offset)?;
-            log.tail = None;
             let removed = log.remove_above(io, base_offset)?;
-            log.activate_last(io)?;
+            if !removed.is_empty() {
+                log.activate_last(io)?;
+            }
             Ok(removed)
         })
     }

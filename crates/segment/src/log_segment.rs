@@ -13,7 +13,7 @@ use crate::config::SegmentConfig;
 use crate::error::SegmentError;
 use crate::io::{FileId, Io, IoError, Open, SyncKind, durable, exact};
 use crate::layout::{FileKind, file_path};
-use crate::offset_index::{self, OffsetIndex};
+use crate::offset_index::{self, IndexError, OffsetIndex};
 use crate::time_index::{self, TimeIndex, TimestampOffset};
 use crate::transaction_index::{self, AbortedTransaction, TransactionIndex};
 use crate::walk::{BatchInfo, HeaderWalker, WalkError, to_u64};
@@ -26,6 +26,10 @@ const MAX_INDEX_SIZE: usize = 64 << 20;
 
 /// How many entries of an index file are read at once at the end of a binary search.
 const SEARCH_BLOCK: u64 = 256;
+
+/// The largest transaction index that is believed beside a smaller log, in bytes. Every entry has a batch of at least 61
+/// bytes behind it, most of them in the same segment; one that was open at a barrier may have it before.
+const MAX_TRANSACTION_INDEX_SIZE: u64 = 64 << 20;
 
 /// How many entries of a transaction index are read at once.
 const TRANSACTION_BLOCK: usize = 4_096;
@@ -138,6 +142,11 @@ impl LogSegment {
     /// The transaction index, where it is in memory.
     pub fn transaction_index(&self) -> Option<&TransactionIndex> {
         self.transactions.as_ref()
+    }
+
+    /// Whether it can be appended to.
+    pub(crate) fn is_active(&self) -> bool {
+        self.writable && matches!(self.indexes, Indexes::Memory { .. })
     }
 
     fn path(&self, kind: FileKind) -> PathBuf {
@@ -918,7 +927,8 @@ impl LogSegment {
         let mut whole = TransactionIndex::new();
         let base = self.base_offset;
         let path = self.path(FileKind::TransactionIndex);
-        each_transaction_block(io, &path, base, |block| {
+        let limit = self.size.max(MAX_TRANSACTION_INDEX_SIZE);
+        each_transaction_block(io, &path, base, limit, |block| {
             for entry in block.entries() {
                 whole.append(*entry);
             }
@@ -940,7 +950,8 @@ impl LogSegment {
         }
         let path = self.path(FileKind::TransactionIndex);
         let mut complete = false;
-        each_transaction_block(io, &path, self.base_offset, |block| {
+        let limit = self.size.max(MAX_TRANSACTION_INDEX_SIZE);
+        each_transaction_block(io, &path, self.base_offset, limit, |block| {
             complete = block.collect(from, end, found);
             !complete
         })?;
@@ -953,6 +964,7 @@ fn each_transaction_block(
     io: &mut dyn Io,
     path: &Path,
     base: Offset,
+    limit: u64,
     mut each: impl FnMut(&TransactionIndex) -> bool,
 ) -> Result<(), SegmentError> {
     let file = match io.open(path, Open::Read) {
@@ -963,6 +975,10 @@ fn each_transaction_block(
     let size = TRANSACTION_BLOCK * transaction_index::ENTRY_SIZE;
     let mut at = 0;
     let read = loop {
+        if at > limit {
+            let source = IndexError::TooLarge { limit };
+            break Err(SegmentError::TransactionIndex { path: path.to_path_buf(), source });
+        }
         let bytes = match exact::read_up_to(io, file, at, size) {
             Ok(bytes) => bytes,
             Err(error) => break Err(error.into()),

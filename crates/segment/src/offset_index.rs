@@ -42,6 +42,12 @@ pub enum IndexError {
         /// Size of an entry.
         entry_size: usize,
     },
+    /// The file is larger than the log beside it explains.
+    #[error("more than {limit} bytes")]
+    TooLarge {
+        /// The most that is believed.
+        limit: u64,
+    },
     /// An entry does not follow from the one before. Zeros left by preallocation look like this.
     #[error("entry {entry} does not ascend")]
     Order {
