@@ -376,7 +376,6 @@ fn exit_of(done: usize, refusals: usize) -> ExitCode {
 impl Create {
     async fn run(self) -> Result<ExitCode, Failure> {
         let file = self.mirror_config.display();
-        #[expect(clippy::disallowed_methods, reason = "a command reads the file it was given")]
         let properties = std::fs::read_to_string(&self.mirror_config).map_err(|error| {
             Failure::usage(format!("--mirror-config {file} cannot be read")).because(&error)
         })?;

@@ -2,6 +2,7 @@
 
 mod dump_log;
 mod lifecycle;
+mod mirror;
 mod produce_fetch;
 mod protocol;
 mod support;
