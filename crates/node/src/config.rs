@@ -587,7 +587,8 @@ mod tests {
         assert_eq!(config.advertised.as_ref().unwrap().to_string(), "localhost:9092");
         assert_eq!(config.topic_number(&BTreeMap::new(), "segment.bytes"), 1024);
         assert_eq!(config.topic_number(&BTreeMap::new(), "retention.ms"), 604_800_000);
-        assert_eq!(config.without_effect().collect::<Vec<_>>(), ["process.roles"]);
+        let without_effect: Vec<&str> = config.without_effect().collect();
+        assert_eq!(without_effect, ["log.retention.hours", "process.roles"]);
     }
 
     #[test]

@@ -175,7 +175,7 @@ struct PendingAppend {
     max_leader_epoch: Option<LeaderEpoch>,
     acks: Acks,
     reply: oneshot::Sender<Result<Appended, PartitionError>>,
-    /// Room in the shard's queue, given back when the append is answered or dropped.
+    /// Room in the shard's queue, given back when the append has been tried.
     _room: OwnedSemaphorePermit,
 }
 

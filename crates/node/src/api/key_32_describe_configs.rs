@@ -61,7 +61,7 @@ pub(super) fn topic_configs(config: &Config, own: &BTreeMap<String, String>) -> 
 
 fn broker_configs(config: &Config) -> Vec<Described> {
     let mut all = Vec::new();
-    for key in KEYS.iter().filter(|key| key.effective) {
+    for key in KEYS {
         let Some((value, origin)) = config.value(key.name) else { continue };
         let mut synonyms = Vec::new();
         let source = if origin == Origin::Default { FROM_DEFAULT } else { FROM_STATIC_BROKER };

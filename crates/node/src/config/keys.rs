@@ -101,6 +101,11 @@ const fn inert(name: &'static str, kind: Kind) -> Key {
     }
 }
 
+/// A key with a value that clients may ask for, though this build does not act on it.
+const fn shown(name: &'static str, default: &'static str, kind: Kind) -> Key {
+    Key { default: Some(default), ..inert(name, kind) }
+}
+
 const INT: i64 = i32::MAX as i64;
 const LONG: i64 = i64::MAX;
 
@@ -118,31 +123,16 @@ pub const KEYS: &[Key] = &[
     inert("controller.listener.names", Kind::List),
     inert("controller.quorum.bootstrap.servers", Kind::List),
     inert("controller.quorum.voters", Kind::List),
-    key(
-        "default.replication.factor",
-        "1",
-        Kind::Int(1, 32767),
-        "Replication factor of topics created without one.",
-    ),
+    shown("default.replication.factor", "1", Kind::Int(1, 32767)),
     inert("delete.topic.enable", Kind::Bool),
     inert("group.initial.rebalance.delay.ms", Kind::Int(0, INT)),
     inert("inter.broker.listener.name", Kind::Text),
     inert("inter.broker.protocol.version", Kind::Text),
     inert("listener.security.protocol.map", Kind::List),
     key("listeners", "PLAINTEXT://:9092", Kind::List, "Address to listen on; port 0 takes a free one."),
-    key(
-        "log.cleaner.delete.retention.ms",
-        "86400000",
-        Kind::Long(0, LONG),
-        "Milliseconds that tombstones are kept.",
-    ),
+    shown("log.cleaner.delete.retention.ms", "86400000", Kind::Long(0, LONG)),
     inert("log.cleaner.enable", Kind::Bool),
-    key(
-        "log.cleanup.policy",
-        "delete",
-        Kind::ListOf(&["delete", "compact"]),
-        "What is done with old segments.",
-    ),
+    shown("log.cleanup.policy", "delete", Kind::ListOf(&["delete", "compact"])),
     bare("log.dir", Kind::Text, "The log directory, where log.dirs is not set."),
     bare("log.dirs", Kind::List, "Log directories."),
     key(
@@ -161,10 +151,10 @@ pub const KEYS: &[Key] = &[
         "Whose clock dates records.",
     ),
     inert("log.retention.check.interval.ms", Kind::Long(1, LONG)),
-    key("log.retention.bytes", "-1", Kind::Long(-1, LONG), "Bytes of a partition that are kept; -1: all."),
-    key("log.retention.hours", "168", Kind::Int(-1, INT), "Hours that records are kept."),
-    bare("log.retention.minutes", Kind::Int(-1, INT), "Minutes that records are kept."),
-    bare("log.retention.ms", Kind::Long(-1, LONG), "Milliseconds that records are kept; -1: forever."),
+    shown("log.retention.bytes", "-1", Kind::Long(-1, LONG)),
+    shown("log.retention.hours", "168", Kind::Int(-1, INT)),
+    inert("log.retention.minutes", Kind::Int(-1, INT)),
+    inert("log.retention.ms", Kind::Long(-1, LONG)),
     key("log.roll.hours", "168", Kind::Int(1, INT), "Hours after which a segment is rolled."),
     bare("log.roll.ms", Kind::Long(1, LONG), "Milliseconds after which a segment is rolled."),
     key(
@@ -217,7 +207,7 @@ pub const KEYS: &[Key] = &[
     inert("transaction.state.log.num.partitions", Kind::Int(1, INT)),
     inert("transaction.state.log.replication.factor", Kind::Int(1, 32767)),
     inert("transaction.max.timeout.ms", Kind::Int(1, INT)),
-    key("unclean.leader.election.enable", "false", Kind::Bool, "Let a replica that lacks records lead."),
+    shown("unclean.leader.election.enable", "false", Kind::Bool),
     key(
         "weir.flush",
         "acks-all",

@@ -129,7 +129,8 @@ pub(super) struct Shard {
     inbox: Receiver<(Request, Option<OwnedSemaphorePermit>)>,
     slots: HashMap<PartitionId, Slot>,
     dirty: Vec<PartitionId>,
-    reads: VecDeque<(PartitionId, ReadRequest)>,
+    /// Reads that wait for the appends before them, each with its room in the queue.
+    reads: VecDeque<(PartitionId, ReadRequest, Option<OwnedSemaphorePermit>)>,
     syncing: HashMap<Ticket, PartitionId>,
     /// Syncs that the backend had no room for.
     unsubmitted: VecDeque<(Ticket, Op)>,
@@ -302,7 +303,10 @@ impl Shard {
                     self.settle(id);
                 }
             }
-            Request::Read { id, read } => self.reads.push_back((id, read)),
+            Request::Read { id, read } => {
+                self.reads.push_back((id, read, room));
+                return;
+            }
             Request::Run { id, job } => {
                 match self.slots.get_mut(&id).map(|slot| &mut slot.state) {
                     Some(SlotState::Open(log)) => job(Ok((log, &mut *self.io))),
@@ -539,7 +543,7 @@ impl Shard {
 
     fn serve_reads(&mut self) {
         for _ in 0..READS_PER_TURN {
-            let Some((id, read)) = self.reads.pop_front() else { return };
+            let Some((id, read, _room)) = self.reads.pop_front() else { return };
             let answer = match self.slots.get_mut(&id).map(|slot| &mut slot.state) {
                 Some(SlotState::Open(log) | SlotState::Failed { log, .. }) => log
                     .read(&mut *self.io, read.from, read.max_bytes, read.isolation, read.at_least_one)
@@ -694,7 +698,7 @@ impl Shard {
             }
             all.push(points);
         }
-        for (_, read) in self.reads.drain(..) {
+        for (_, read, _) in self.reads.drain(..) {
             let _ = read.reply.send(Err(PartitionError::ShutDown));
         }
         all

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rustix::process::Signal;
+use weir_node::config::{Config, Overrides};
 use weir_wire::ErrorCode;
 
 use crate::support::{Process, TestNode, batch, fetch_request, idempotent, offsets_and_epochs, serve_fails};
@@ -212,5 +213,37 @@ async fn weaker_flushing_answers_when_written_and_a_clean_stop_still_syncs() {
         assert!(node.server.stop().await, "{flush}");
         let recovery = std::fs::read_to_string(path.join("recovery-point-offset-checkpoint")).unwrap();
         assert_eq!(recovery, "0\n1\nt 0 20\n");
+    }
+}
+
+#[tokio::test]
+async fn several_log_directories_share_the_partitions_and_a_new_one_joins() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths: Vec<String> =
+        ["a", "b", "c"].iter().map(|name| dir.path().join(name).display().to_string()).collect();
+    let config = |count: usize| {
+        let set = vec![format!("log.dirs={}", paths[..count].join(",")), "listeners=127.0.0.1:0".to_owned()];
+        Config::load(&Overrides { set, ..Overrides::default() }).unwrap()
+    };
+    let node = TestNode::start_config(config(2)).await;
+    let mut client = node.connect().await;
+    client.create_topic("t", 4, &[]).await;
+    client.produce("t", batch(&["a"]), -1).await;
+    assert!(node.server.stop().await);
+    let partitions = |path: &str| {
+        let names =
+            std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("t-")).count()
+    };
+    assert_eq!([partitions(&paths[0]), partitions(&paths[1])], [2, 2]);
+
+    let node = TestNode::start_config(config(3)).await;
+    let mut client = node.connect().await;
+    assert_eq!(client.values("t", 0).await, ["a"]);
+    client.create_topic("u", 2, &[]).await;
+    assert!(dir.path().join("c/u-0").exists() && dir.path().join("c/u-1").exists());
+    assert!(node.server.stop().await);
+    for path in &paths {
+        assert!(Path::new(path).join(MARKER).exists());
     }
 }

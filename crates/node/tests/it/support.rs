@@ -40,7 +40,10 @@ impl TestNode {
             set: set.iter().map(|text| (*text).to_owned()).collect(),
             ..Overrides::default()
         };
-        let config = Config::load(&overrides).unwrap();
+        Self::start_config(Config::load(&overrides).unwrap()).await
+    }
+
+    pub(crate) async fn start_config(config: Config) -> Self {
         let bound = Bound::bind(&config.listener).await.unwrap();
         let node = Node::start(config).await.unwrap();
         Self { server: Server::start(node, bound).await.unwrap() }
