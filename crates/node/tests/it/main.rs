@@ -1,5 +1,7 @@
 //! The node, whole: one binary for all its integration tests.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail loudly")]
+
 mod dump_log;
 mod lifecycle;
 mod mirror;
