@@ -66,6 +66,6 @@ pub struct OpenOptions {
     pub recovery_point: Offset,
     /// The larger of `log-start-offset-checkpoint` and what the metadata store says; zero if unknown.
     pub log_start_offset: Offset,
-    /// The wall clock.
+    /// The wall clock. A load forgets nobody: idle producers go by `expire_producers`, before a restart as after it.
     pub now: TimestampMs,
 }

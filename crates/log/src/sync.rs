@@ -6,7 +6,7 @@ use weir_segment::io::Op;
 
 /// What one sync of a partition covers.
 ///
-/// The shard submits [`SyncPlan::ops`], goes on with other work, and hands the plan back to
+/// The shard submits [`SyncPlan::ops`] before it calls the partition again (a roll closes the file), goes on with other work, and hands the plan back to
 /// [`UnifiedLog::sync_done`](crate::UnifiedLog::sync_done) with the outcome. Every append that was complete before the
 /// plan was made is covered by it: that is group commit. One plan per partition at a time.
 #[derive(Debug)]

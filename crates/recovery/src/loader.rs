@@ -38,7 +38,7 @@ pub struct RecoveryConfig {
     pub log_start_offset: Offset,
     /// weir's own files of this partition, beside the log directory. Made when something is written into it.
     pub side_dir: PathBuf,
-    /// The wall clock.
+    /// The wall clock. A load forgets nobody: idle producers go by `expire_producers`, before a restart as after it.
     pub now: TimestampMs,
 }
 
@@ -513,13 +513,12 @@ impl Load<'_> {
         }
         file.set_checked(log_end_offset);
         self.drop_snapshots_above(log_end_offset, &mut file)?;
-        if let Some(first) = self.first_distrusted(&bases) {
-            self.drop_indexes(&bases[first..])?;
-        }
         let mut log = self.open_segments(&bases, log_end_offset)?;
         if let Some(first) = self.first_distrusted(&bases) {
+            // Their index files may have been written to since they were last synced.
             for &segment in &bases[first..] {
                 log.rebuild_indexes(self.io, segment).map_err(open_error)?;
+                self.report.rebuilt.push(Rebuilt::Indexes { segment });
             }
         }
         for (segment, index) in transaction_indexes {
@@ -606,7 +605,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Index files of segments that may have been written to since they were last synced are built again.
+    /// Removes index files, which are built again when they are needed.
     fn drop_indexes(&mut self, bases: &[Offset]) -> Result<(), LoadError> {
         for &segment in bases {
             for kind in [FileKind::OffsetIndex, FileKind::TimeIndex] {
@@ -615,7 +614,6 @@ impl Load<'_> {
                     self.io.remove(&path)?;
                 }
             }
-            self.report.rebuilt.push(Rebuilt::Indexes { segment });
         }
         Ok(())
     }

@@ -449,6 +449,7 @@ fn deletion_survives_a_power_cut_at_every_operation() {
     assert!(delete(&mut whole).is_ok());
     let whole_producers = whole.log().producers();
     let count = whole.bench.disk.op_count();
+    println!("{count} operations, {} crashed disks", count * CrashPolicy::ALL.len() as u64);
     for op in 1..=count {
         let mut run = Run::start(bench());
         run.bench.disk.crash_at(op);

@@ -1021,6 +1021,18 @@ fn replicated_batches_are_in_order_and_of_no_later_epoch() {
     open.replicate(BytesMut::from(&bytes[..position]));
     let again = open.append(first, &replication());
     assert!(matches!(again, Err(AppendError::UnexpectedOffset { .. })));
+    let mut compressed = placed(barrier(), 3, 5);
+    compressed[22] |= 2;
+    let crc = weir_format::crc::batch_crc(&compressed);
+    compressed[17..21].copy_from_slice(&crc.to_be_bytes());
+    for params in [replication(), AppendParams::coordinator(epoch(5), NOW)] {
+        let refused = open.append(compressed.clone(), &params);
+        let reason = InvalidRecord::CompressedControlBatch;
+        assert!(matches!(refused, Err(AppendError::InvalidRecord { reason: r }) if r == reason));
+    }
+    let data_of_a_coordinator = open.append(plain(1, 1), &AppendParams::coordinator(epoch(5), NOW));
+    let reason = InvalidRecord::NotAControlBatch;
+    assert!(matches!(data_of_a_coordinator, Err(AppendError::InvalidRecord { reason: r }) if r == reason));
     let without_epoch = open.append(BytesMut::from(&plain(1, 1)[..]), &replication());
     let reason = InvalidRecord::MissingLeaderEpoch;
     assert!(matches!(without_epoch, Err(AppendError::InvalidRecord { reason: r }) if r == reason));
@@ -1322,4 +1334,48 @@ fn a_file_in_the_folders_place_is_said() {
     bench.disk.write_file(&bench.dir, b"");
     let refused = bench.try_open(bench.options());
     assert!(matches!(refused, Err(LoadError::NotADirectory { .. })));
+}
+
+#[test]
+fn a_real_disk_gives_the_same_as_the_simulated_one() {
+    use weir_log::{OpenOptions, UnifiedLog};
+    use weir_segment::io::Io;
+    use weir_segment::io::pwrite::{PwriteConfig, PwriteIo};
+
+    let run = |io: Box<dyn Io>, root: &std::path::Path| -> (Facts, weir_psm::ProducerStateManager, Vec<u8>) {
+        let bench = Bench::new(1).segment_bytes(600);
+        let options = |clean_shutdown| OpenOptions {
+            side_dir: root.join("data.weir/t-0"),
+            clean_shutdown,
+            ..bench.options()
+        };
+        let dir = root.join("data/t-0");
+        let open = |mut io: Box<dyn Io>, clean| {
+            let (log, report) =
+                UnifiedLog::open(&mut *io, &dir, bench.config.clone(), options(clean)).unwrap();
+            Open { io, log, report }
+        };
+        let mut on_disk = open(io, false);
+        for sequence in 0..6 {
+            on_disk.produce(data(Some((1, 0, sequence)), sequence > 3, 1, 200));
+            on_disk.sync();
+        }
+        on_disk.coordinate(barrier());
+        on_disk.produce(data(Some((1, 0, 0)), false, 1, 200));
+        on_disk.truncate(7);
+        on_disk.produce(data(Some((2, 0, 0)), true, 1, 200));
+        let Open { mut io, log, .. } = on_disk;
+        log.close(&mut *io).unwrap();
+        let mut again = open(io, true);
+        assert_eq!(again.report.producer_state, ProducerStateSource::Snapshot { offset: offset(8) });
+        let bytes = again.read_all(Isolation::Uncommitted);
+        (again.facts(), again.producers(), bytes)
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let real = run(Box::new(PwriteIo::new(PwriteConfig::default())), folder.path());
+    let simulated = run(Box::new(Bench::new(9).disk.io()), std::path::Path::new("/"));
+    assert_eq!(real.0, simulated.0);
+    assert_equal_state(&real.1, &simulated.1, "real and simulated");
+    assert_eq!(real.2, simulated.2);
+    assert_eq!(real.0.aborted.len(), 1);
 }
