@@ -99,6 +99,14 @@ pub enum DestinationError {
         /// The log's own words.
         cause: String,
     },
+    /// The log ends elsewhere than the append was to begin: it lost what was not durable.
+    #[error("the log ends at {found}, not at {expected}")]
+    LogEndMoved {
+        /// Where it was to end.
+        expected: Offset,
+        /// Where it ends.
+        found: Offset,
+    },
     /// The set of producer-id ranges is full; nothing more can be mirrored safely.
     #[error("more than {limit} producer-id ranges have been mirrored here")]
     TooManyProducerIdRanges {
@@ -136,15 +144,20 @@ pub trait Destination: Send + Sync + 'static {
     /// Appends batches verbatim, with origin `Replication`. Answers when they are written;
     /// they become durable by the node's own group commit.
     ///
-    /// `max_leader_epoch`: a batch with a larger epoch is refused. Either all of `records`
-    /// is appended, or none.
+    /// `expected_end`: where the log must end, checked with the append. A log that was opened
+    /// again from its bytes after a failure may end earlier, and since offsets may have gaps
+    /// it would take the bytes and have a hole (M3).
+    /// `max_leader_epoch`: a batch with a larger epoch is refused.
+    /// Either all of `records` is appended, or none.
     ///
     /// # Errors
-    /// [`DestinationError::Rejected`] and [`DestinationError::Storage`].
+    /// [`DestinationError::LogEndMoved`], [`DestinationError::Storage`]: ask for the log's
+    /// state and align again. [`DestinationError::Rejected`].
     fn append(
         &self,
         partition: &TopicPartition,
         records: Bytes,
+        expected_end: Offset,
         max_leader_epoch: LeaderEpoch,
     ) -> impl Future<Output = Result<LogState, DestinationError>> + Send;
 

@@ -58,6 +58,8 @@ pub struct AppendPlan {
     pub restart_at: Option<Offset>,
     /// The largest epoch that these batches may carry.
     pub max_leader_epoch: LeaderEpoch,
+    /// Where the log must end before.
+    pub expected_end: Offset,
     /// Producer ids in them, to be covered before.
     pub producer_ids: ProducerIdsMet,
     /// The offset behind them.
@@ -260,6 +262,7 @@ impl FetchState {
         FetchDecision::Append(Box::new(AppendPlan {
             records: records.slice(..accepted.size),
             restart_at: accepted.restart_at,
+            expected_end: accepted.restart_at.unwrap_or(self.next_offset),
             max_leader_epoch: self.epoch_limit(),
             producer_ids: accepted.producer_ids,
             next_offset: accepted.next_offset,

@@ -51,6 +51,12 @@ pub enum Event {
     },
     /// Something that no retry repairs.
     Failed(Failure),
+    /// The log or the store did not take what was fetched; where the log ends is not known any
+    /// more. The fetcher waits.
+    LogFailed {
+        /// What failed.
+        cause: String,
+    },
     /// The source's leader has this epoch.
     SourceLeaderEpoch(LeaderEpoch),
     /// A fetched batch has an epoch above ours. It was not appended; the fetcher waits.
@@ -97,6 +103,10 @@ impl Actions {
     fn one(action: Action) -> Self {
         Self { items: [Some(action), None, None] }
     }
+
+    fn two(first: Action, second: Action) -> Self {
+        Self { items: [Some(first), Some(second), None] }
+    }
 }
 
 impl IntoIterator for Actions {
@@ -115,6 +125,9 @@ pub fn backoff(attempt: u32) -> Duration {
     const LONGEST: Duration = Duration::from_secs(10);
     FIRST.saturating_mul(1_u32 << attempt.min(10)).min(LONGEST)
 }
+
+/// How long a log that failed is left alone before it is aligned again.
+const LOG_RETRY: Duration = Duration::from_secs(1);
 
 /// What a stop did, for whoever asked for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,6 +148,8 @@ enum Phase {
     StoreBackoff { transition: Box<Transition>, then: Then },
     /// `Align` was asked for.
     Aligning,
+    /// The log failed; it is aligned again when the retry is due.
+    AlignBackoff,
     /// The fetcher runs.
     Fetching,
     /// A step of the stop runs.
@@ -166,6 +181,8 @@ pub struct MirrorPartition {
     desired: Option<Desired>,
     phase: Phase,
     attempt: u32,
+    /// The step of the stop that failed last; only getting beyond it ends the backing off.
+    stuck_at: Option<StopStep>,
     attention: Option<String>,
     /// A failure that came while a transition was being stored.
     deferred: Option<Failure>,
@@ -192,6 +209,7 @@ impl MirrorPartition {
             desired: None,
             phase: Phase::Idle,
             attempt: 0,
+            stuck_at: None,
             attention: None,
             deferred,
             stop_log: None,
@@ -286,11 +304,17 @@ impl MirrorPartition {
             Event::StoreFailed { fenced, cause } => self.store_failed(fenced, cause),
             Event::Aligned { source_leader_epoch, log } => self.aligned(source_leader_epoch, &log),
             Event::Failed(failure) => self.failed(failure),
+            Event::LogFailed { cause } => self.log_failed(cause),
             Event::SourceLeaderEpoch(epoch) => self.source_epoch(epoch),
             Event::BatchAhead(epoch) => self.batch_ahead(epoch),
             Event::StopStepDone(outcome) => self.stop_step_done(outcome),
             Event::StopStepFailed { cause } => match self.phase {
-                Phase::Stopping(step) => self.stop_backoff(step, cause),
+                Phase::Stopping(step) => {
+                    // A log that failed may have been opened again without what was not durable:
+                    // ABORTs that were written are looked for once more.
+                    let cause = format!("{} failed: {cause}", step.describe());
+                    self.stop_backoff(step, step.min(StopStep::AbortTransactions), cause)
+                }
                 _ => Actions::default(),
             },
             Event::RetryDue => match std::mem::replace(&mut self.phase, Phase::Idle) {
@@ -299,6 +323,7 @@ impl MirrorPartition {
                     Actions::one(Action::Store(transition))
                 }
                 Phase::StopBackoff(step) => self.stop_at(step),
+                Phase::AlignBackoff => self.align(),
                 other => {
                     self.phase = other;
                     Actions::default()
@@ -310,7 +335,11 @@ impl MirrorPartition {
     fn settle_if_interruptible(&mut self) -> Actions {
         match self.phase {
             Phase::Idle => self.settle(),
-            Phase::Aligning | Phase::Fetching if self.desired == Some(Desired::Stopped) => self.settle(),
+            Phase::Aligning | Phase::AlignBackoff | Phase::Fetching
+                if self.desired == Some(Desired::Stopped) =>
+            {
+                self.settle()
+            }
             // A stop runs to its end; a store is awaited. Both look at `desired` afterwards.
             _ => Actions::default(),
         }
@@ -419,6 +448,7 @@ impl MirrorPartition {
             }
         };
         self.record = transition.record;
+        self.stuck_at = None;
         self.stored_before = true;
         if let Some(epoch) = transition.leader_epoch {
             self.leader_epoch = epoch;
@@ -504,6 +534,16 @@ impl MirrorPartition {
         }
     }
 
+    /// A full disk may get room again: the state stays, and where the log ends is asked anew.
+    fn log_failed(&mut self, cause: String) -> Actions {
+        if self.phase != Phase::Fetching {
+            return Actions::default();
+        }
+        self.attention = Some(format!("the destination failed: {cause}"));
+        self.phase = Phase::AlignBackoff;
+        Actions::two(Action::RemoveFetcher, Action::RetryAfter(LOG_RETRY))
+    }
+
     fn source_epoch(&mut self, epoch: LeaderEpoch) -> Actions {
         self.source_leader_epoch = self.source_leader_epoch.max(Some(epoch));
         if self.phase != Phase::Fetching {
@@ -549,9 +589,10 @@ impl MirrorPartition {
         }
     }
 
-    fn stop_backoff(&mut self, step: StopStep, cause: String) -> Actions {
-        self.attention = Some(format!("{} failed: {cause}", step.describe()));
-        self.phase = Phase::StopBackoff(step);
+    fn stop_backoff(&mut self, failed: StopStep, resume_at: StopStep, cause: String) -> Actions {
+        self.attention = Some(cause);
+        self.stuck_at = Some(failed);
+        self.phase = Phase::StopBackoff(resume_at);
         self.retry()
     }
 
@@ -581,8 +622,11 @@ impl MirrorPartition {
             // An answer to another step: the one that is under way is still awaited.
             _ => return Actions::default(),
         };
-        self.attempt = 0;
-        self.attention = None;
+        if self.stuck_at.is_none_or(|stuck| step >= stuck) {
+            self.attempt = 0;
+            self.stuck_at = None;
+            self.attention = None;
+        }
         self.stop_at(next)
     }
 
@@ -591,7 +635,7 @@ impl MirrorPartition {
         if log.high_watermark != log.log_end_offset {
             let cause =
                 format!("the log ends at {} and is durable to {}", log.log_end_offset, log.high_watermark);
-            return self.stop_backoff(StopStep::SyncLog, cause);
+            return self.stop_backoff(StopStep::SyncLog, StopStep::SyncLog, cause);
         }
         if self.record.state == State::Stopping {
             return self.stop_at(StopStep::AbortTransactions);
@@ -627,7 +671,10 @@ impl MirrorPartition {
                 };
                 self.store(record, None, Then::Settle)
             }
-            Err(not_yet) => self.stop_backoff(StopStep::AbortTransactions, not_yet.to_string()),
+            Err(not_yet) => {
+                let cause = format!("not writable yet: {not_yet}");
+                self.stop_backoff(StopStep::SaveStopped, StopStep::AbortTransactions, cause)
+            }
         }
     }
 }

@@ -770,8 +770,8 @@ async fn on_fetched<S: Source, D: Destination>(
     let waits_for = match decision {
         FetchDecision::Append(plan) => match append(shared, slot, &mut inner, &plan).await {
             Ok(()) => None,
-            Err(failure) => {
-                slot.end(&mut inner, Event::Failed(failure));
+            Err(event) => {
+                slot.end(&mut inner, event);
                 None
             }
         },
@@ -815,18 +815,25 @@ async fn append<S: Source, D: Destination>(
     slot: &Slot,
     inner: &mut SlotInner,
     plan: &AppendPlan,
-) -> Result<(), Failure> {
+) -> Result<(), Event> {
     let (destination, partition) = (&shared.destination, &slot.partition);
-    let failed = |error: DestinationError| Failure::Destination { cause: error.to_string() };
-    if !plan.producer_ids.is_empty() {
-        destination.cover_producer_ids(&plan.producer_ids).await.map_err(failed)?;
-    }
-    if let Some(start) = plan.restart_at {
-        destination.start_log_at(partition, start).await.map_err(failed)?;
-    }
-    let log =
-        destination.append(partition, plan.records.clone(), plan.max_leader_epoch).await.map_err(failed)?;
-    inner.fetch.appended(plan, &log)?;
+    let log = async {
+        if !plan.producer_ids.is_empty() {
+            destination.cover_producer_ids(&plan.producer_ids).await?;
+        }
+        if let Some(start) = plan.restart_at {
+            destination.start_log_at(partition, start).await?;
+        }
+        destination.append(partition, plan.records.clone(), plan.expected_end, plan.max_leader_epoch).await
+    };
+    let log = log.await.map_err(|error| match error {
+        DestinationError::Rejected { .. } | DestinationError::TooManyProducerIdRanges { .. } => {
+            Event::Failed(Failure::Destination { cause: error.to_string() })
+        }
+        // May pass: a full disk, a store that was slow.
+        error => Event::LogFailed { cause: error.to_string() },
+    })?;
+    inner.fetch.appended(plan, &log).map_err(Event::Failed)?;
     inner.not_before = None;
     slot.progress.update(|progress| progress.log_end_offset = Some(log.log_end_offset));
     Ok(())
@@ -1124,6 +1131,10 @@ pub async fn stop_step<D: Destination>(
             Ok(StopOutcome::TransactionsAborted(aborts))
         }
         StopStep::AppendBarrier => {
+            if !destination.open_transactions(partition).await?.is_empty() {
+                // The log was opened again without an ABORT that was not durable.
+                return Err(DestinationError::Storage { cause: "a transaction is open again".to_owned() });
+            }
             let log = destination.log_state(partition).await?;
             let offset = match barrier_in_log(record, &log) {
                 Some(offset) => offset,

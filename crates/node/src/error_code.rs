@@ -20,7 +20,7 @@ pub fn of_partition(error: &PartitionError) -> ErrorCode {
         PartitionError::Offline { .. } => ErrorCode::KAFKA_STORAGE_ERROR,
         // Known to every client and retried by none.
         PartitionError::ReadOnly { .. } => ErrorCode::POLICY_VIOLATION,
-        PartitionError::NotMirrored => ErrorCode::INVALID_REQUEST,
+        PartitionError::NotMirrored | PartitionError::EndMoved { .. } => ErrorCode::INVALID_REQUEST,
         PartitionError::Append(error) => of_append(error),
         PartitionError::Read(error) => of_read(error),
         PartitionError::Change(error) => of_change(error),

@@ -107,6 +107,14 @@ pub enum PartitionError {
     /// No mirror owns it: nothing may be replicated into it.
     #[error("the partition is not mirrored")]
     NotMirrored,
+    /// The log does not end where the append was to begin: it was opened again from its bytes.
+    #[error("the log ends at {found}, not at {expected}")]
+    EndMoved {
+        /// Where it was to end.
+        expected: Offset,
+        /// Where it ends.
+        found: Offset,
+    },
     /// The log refused an append.
     #[error("append refused")]
     Append(#[source] AppendError),
@@ -173,6 +181,8 @@ struct PendingAppend {
     records: BytesMut,
     origin: AppendOrigin,
     max_leader_epoch: Option<LeaderEpoch>,
+    /// Where the log must end for this append to be taken.
+    expected_end: Option<Offset>,
     acks: Acks,
     reply: oneshot::Sender<Result<Appended, PartitionError>>,
     /// Room in the shard's queue, given back when the append has been tried.

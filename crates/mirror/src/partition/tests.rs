@@ -168,10 +168,18 @@ fn a_failing_append_keeps_stopping_with_a_reason_and_is_repeated() {
         assert_eq!(machine.shown_state(), State::Stopping);
         let attention = machine.attention().expect("says why");
         assert_eq!(attention, "appending the barrier failed: no space left");
-        assert_eq!(step(&mut machine, Event::RetryDue), [Action::Stop(StopStep::AppendBarrier)]);
+        // From the ABORTs on: the log may have come back without them.
+        assert_eq!(step(&mut machine, Event::RetryDue), [Action::Stop(StopStep::AbortTransactions)]);
+        step(&mut machine, Event::StopStepDone(StopOutcome::TransactionsAborted(Vec::new())));
     }
     assert_eq!(waits[..3], [100, 200, 400].map(Duration::from_millis));
     assert_eq!(waits[9], Duration::from_secs(10));
+    // A step before the position is repeated by itself.
+    let mut machine = mirroring();
+    step(&mut machine, Event::Desired(Desired::Stopped));
+    step(&mut machine, Event::StopStepDone(StopOutcome::FetcherRemoved));
+    step(&mut machine, Event::StopStepFailed { cause: "sync failed".to_owned() });
+    assert_eq!(step(&mut machine, Event::RetryDue), [Action::Stop(StopStep::SyncLog)]);
 }
 
 #[test]
@@ -220,6 +228,26 @@ fn a_batch_ahead_of_our_epoch_fences_before_it_is_fetched_again() {
     assert_eq!(machine.leader_epoch(), epoch(27));
     // One that our epoch covers already needs no bump.
     assert_eq!(step(&mut machine, Event::BatchAhead(epoch(20))), [Action::StartFetcher]);
+}
+
+#[test]
+fn a_log_that_failed_is_aligned_again_and_keeps_its_state() {
+    let mut machine = mirroring();
+    let failed = Event::LogFailed { cause: "no space left".to_owned() };
+    let actions = step(&mut machine, failed.clone());
+    assert_eq!(actions, [Action::RemoveFetcher, Action::RetryAfter(LOG_RETRY)]);
+    assert_eq!(machine.shown_state(), State::Mirroring);
+    assert!(machine.attention().expect("says why").contains("no space left"));
+    assert_eq!(step(&mut machine, failed), [], "once");
+    assert_eq!(step(&mut machine, Event::RetryDue), [Action::Align]);
+    let aligned = Event::Aligned { source_leader_epoch: Some(epoch(4)), log: log_with(3, 4, false, 15) };
+    assert_eq!(step(&mut machine, aligned), [Action::StartFetcher]);
+    assert_eq!(machine.attention(), None);
+    // A stop does not wait for the retry.
+    step(&mut machine, Event::LogFailed { cause: "again".to_owned() });
+    let stop = step(&mut machine, Event::Desired(Desired::Stopped));
+    assert_eq!(stop, [Action::Stop(StopStep::RemoveFetcher)]);
+    assert_eq!(step(&mut machine, Event::RetryDue), [], "the old retry is nobody's");
 }
 
 #[test]
@@ -502,6 +530,7 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
         Just(Event::Desired(Desired::Stopped)),
         Just(Event::TryAgain),
         Just(Event::RetryDue),
+        Just(Event::LogFailed { cause: "stray".to_owned() }),
         Just(Event::Failed(Failure::Gap { log_end: offset(1), source_start: offset(2) })),
         (0..60_i32).prop_map(|raw| Event::SourceLeaderEpoch(epoch(raw))),
         (0..60_i32).prop_map(|raw| Event::BatchAhead(epoch(raw))),

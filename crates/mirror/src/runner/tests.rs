@@ -310,7 +310,7 @@ struct Memory {
 struct MemoryState {
     logs: BTreeMap<TopicPartition, MemoryLog>,
     covered: BTreeMap<u32, i64>,
-    /// Appends of markers and barriers fail.
+    /// Appends fail.
     full: bool,
     stores: Vec<(TopicPartition, MirrorPartitionState)>,
 }
@@ -415,11 +415,17 @@ impl Destination for Memory {
         &self,
         partition: &TopicPartition,
         records: Bytes,
+        expected_end: Offset,
         max: LeaderEpoch,
     ) -> Result<LogState, DestinationError> {
         sleep(Duration::from_micros(200)).await;
+        self.refuse_if_full()?;
         let covered = lock(&self.state).covered.clone();
-        Ok(self.with(partition, |log| {
+        self.with(partition, |log| {
+            let found = offset(log.end);
+            if found != expected_end {
+                return Err(DestinationError::LogEndMoved { expected: expected_end, found });
+            }
             let record = log.record.as_ref().expect("a state is stored before the first byte");
             assert_eq!(record.state, MirrorPartitionState::Mirroring, "appends only while MIRRORING");
             for batch in BatchReader::new(&records) {
@@ -434,8 +440,8 @@ impl Destination for Memory {
                 }
             }
             log.take(&records);
-            log.state()
-        }))
+            Ok(log.state())
+        })
     }
 
     async fn start_log_at(
@@ -720,6 +726,46 @@ async fn a_full_disk_keeps_stopping_and_says_so() {
     assert_eq!(status.stop_step, Some(StopStep::AbortTransactions));
     lock(&world.memory.state).full = false;
     world.until_state(0, MirrorPartitionState::Stopped).await;
+    world.mirror.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_makes_a_mirror_wait_and_leaves_no_hole() {
+    let world = World::new(15, 1);
+    world.source().produce(0, 4, None);
+    world.want(0, Desired::Mirroring);
+    world.until_equal(0).await;
+    world.memory.sync(&tp(0)).await.expect("syncs");
+    world.source().produce(0, 4, None);
+    world.until_equal(0).await;
+    // The next append fails, and the log comes back without what was not durable.
+    lock(&world.memory.state).full = true;
+    world.source().produce(0, 4, None);
+    sleep(Duration::from_secs(30)).await;
+    let status = world.status(0);
+    assert_eq!(status.state, MirrorPartitionState::Mirroring, "it may pass");
+    assert!(status.attention.expect("says why").contains("no space left"));
+    world.memory.with(&tp(0), |log| {
+        let kept: usize = BatchReader::new(&log.bytes.clone())
+            .map(|batch| batch.expect("good"))
+            .take_while(|batch| batch.next_offset().get() <= log.durable)
+            .map(|batch| {
+                log.end = batch.next_offset().get();
+                log.newest = Some(NewestBatch {
+                    base_offset: batch.base_offset(),
+                    crc: batch.crc(),
+                    leader_epoch: batch.leader_epoch(),
+                    is_barrier: false,
+                });
+                batch.size()
+            })
+            .sum();
+        log.bytes.truncate(kept);
+        assert_eq!(log.end, 4);
+    });
+    lock(&world.memory.state).full = false;
+    world.until_equal(0).await;
+    assert_eq!(world.status(0).log_end_offset, Some(offset(12)));
     world.mirror.shutdown().await;
 }
 

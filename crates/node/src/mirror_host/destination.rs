@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use weir_format::{BatchBuilder, LeaderEpoch, Offset, ProducerEpoch, TimestampMs};
-use weir_log::UnifiedLog;
+use weir_log::{AppendError, UnifiedLog};
 use weir_mirror::destination::{
     Destination, DestinationError, LogState, NewestBatch, OpenTransaction, ProducerIdsMet, Transition,
 };
@@ -156,6 +156,12 @@ pub(crate) fn open_transaction(open: &weir_psm::OpenTransaction) -> OpenTransact
 fn partition_error(error: &PartitionError) -> DestinationError {
     let cause = describe(error);
     match error {
+        PartitionError::EndMoved { expected, found } => {
+            DestinationError::LogEndMoved { expected: *expected, found: *found }
+        }
+        PartitionError::Append(
+            AppendError::UnexpectedOffset { .. } | AppendError::TooMuchUnsynced { .. },
+        ) => DestinationError::Storage { cause },
         PartitionError::Append(_) | PartitionError::ReadOnly { .. } | PartitionError::NotMirrored => {
             DestinationError::Rejected { cause }
         }
@@ -185,12 +191,13 @@ impl Destination for NodeDestination {
         &self,
         partition: &TopicPartition,
         records: Bytes,
+        expected_end: Offset,
         max_leader_epoch: LeaderEpoch,
     ) -> Result<LogState, DestinationError> {
         let handle = self.handle(partition).await?;
         // A response that holds one partition is taken as it is; of others, a part is copied.
         let records = records.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-        let appended = handle.append_replicated(records, max_leader_epoch).await;
+        let appended = handle.append_replicated(records, expected_end, max_leader_epoch).await;
         appended.map_err(|error| partition_error(&error))?;
         self.state_of(&handle).await
     }

@@ -289,6 +289,7 @@ impl Destination for Machine {
         &self,
         _: &TopicPartition,
         _: Bytes,
+        _: Offset,
         _: LeaderEpoch,
     ) -> Result<LogState, DestinationError> {
         unreachable!("a stop fetches nothing")

@@ -128,9 +128,21 @@ impl PartitionHandle {
         max_leader_epoch: Option<LeaderEpoch>,
         acks: Acks,
     ) -> Result<impl Future<Output = Result<Appended, PartitionError>> + Send + use<>, PartitionError> {
+        self.start(records, origin, max_leader_epoch, None, acks).await
+    }
+
+    async fn start(
+        &self,
+        records: BytesMut,
+        origin: AppendOrigin,
+        max_leader_epoch: Option<LeaderEpoch>,
+        expected_end: Option<Offset>,
+        acks: Acks,
+    ) -> Result<impl Future<Output = Result<Appended, PartitionError>> + Send + use<>, PartitionError> {
         let (reply, answer) = oneshot::channel();
         let room = self.shard.room().await?;
-        let append = PendingAppend { records, origin, max_leader_epoch, acks, reply, _room: room };
+        let append =
+            PendingAppend { records, origin, max_leader_epoch, expected_end, acks, reply, _room: room };
         self.shard.send(Request::Append { id: self.id, append }, None)?;
         Ok(async move { answer.await.map_err(|_| PartitionError::ShutDown)? })
     }
@@ -155,17 +167,20 @@ impl PartitionHandle {
 
     /// Appends another cluster's batches verbatim; answered when they are written.
     ///
+    /// Offsets may have gaps, so a log that was opened again from fewer bytes would take what
+    /// was fetched for a later end, and have a hole: `expected_end` is where it must end.
+    ///
     /// # Errors
-    /// [`PartitionError::NotMirrored`] if no mirror owns the partition; [`PartitionError::Append`]
-    /// with the log's reason; [`PartitionError::Offline`].
+    /// [`PartitionError::NotMirrored`] if no mirror owns the partition; [`PartitionError::EndMoved`];
+    /// [`PartitionError::Append`] with the log's reason; [`PartitionError::Offline`].
     pub async fn append_replicated(
         &self,
         records: BytesMut,
+        expected_end: Offset,
         max_leader_epoch: LeaderEpoch,
     ) -> Result<Appended, PartitionError> {
-        self.start_append(records, AppendOrigin::Replication, Some(max_leader_epoch), Acks::Written)
-            .await?
-            .await
+        let (origin, max) = (AppendOrigin::Replication, Some(max_leader_epoch));
+        self.start(records, origin, max, Some(expected_end), Acks::Written).await?.await
     }
 
     /// Reads whole batches from `from`; see [`UnifiedLog::read`].

@@ -251,12 +251,20 @@ async fn a_guarded_partition_takes_replication_alone_and_an_open_one_none() {
             .build()
             .unwrap()
     };
-    let refused = handle.append_replicated(foreign(0), epoch).await.unwrap_err();
+    let refused = handle.append_replicated(foreign(0), Offset::ZERO, epoch).await.unwrap_err();
     assert!(matches!(refused, PartitionError::NotMirrored));
     let read_only = ReadOnly { mirror: "dr".to_owned(), state: "MIRRORING".to_owned() };
     let guarded = Leadership { leader_epoch: epoch, read_only: Some(read_only) };
     handle.set_leadership(guarded.clone()).await.unwrap();
-    assert_eq!(handle.append_replicated(foreign(0), epoch).await.unwrap().base_offset.get(), 0);
+    assert_eq!(handle.append_replicated(foreign(0), Offset::ZERO, epoch).await.unwrap().base_offset.get(), 0);
+    // Offsets may have gaps, the log's end may not have moved: a log that came back shorter than
+    // what was fetched for it would get a hole.
+    let (expected, found) = (Offset::new(5).unwrap(), Offset::new(1).unwrap());
+    let moved = handle.append_replicated(foreign(5), expected, epoch).await.unwrap_err();
+    assert!(
+        matches!(moved, PartitionError::EndMoved { expected: e, found: f } if e == expected && f == found),
+        "{moved}"
+    );
     let refused = append(&handle, "client").await.unwrap_err();
     assert!(matches!(refused, PartitionError::ReadOnly { .. }), "{refused}");
     // A marker and a barrier of our own are what a stop writes before the guard falls.

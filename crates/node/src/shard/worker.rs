@@ -308,6 +308,7 @@ impl Shard {
                 return;
             }
             Request::Run { id, job } => {
+                self.reopen_if_due(id);
                 match self.slots.get_mut(&id).map(|slot| &mut slot.state) {
                     Some(SlotState::Open(log)) => job(Ok((log, &mut *self.io))),
                     Some(SlotState::Failed { reason, .. } | SlotState::Offline { reason }) => {
@@ -426,6 +427,11 @@ impl Shard {
             self.mark_dirty(id);
             return false;
         }
+        let found = log.log_end_offset();
+        if let Some(expected) = append.expected_end.filter(|expected| *expected != found) {
+            let _ = append.reply.send(Err(PartitionError::EndMoved { expected, found }));
+            return false;
+        }
         let params = AppendParams {
             origin: append.origin,
             leader_epoch: Some(slot.leadership.leader_epoch),
@@ -467,6 +473,7 @@ impl Shard {
     }
 
     fn sync(&mut self, id: PartitionId, reply: oneshot::Sender<Result<LogView, PartitionError>>) {
+        self.reopen_if_due(id);
         let Some(slot) = self.slots.get_mut(&id) else {
             let _ = reply.send(Err(PartitionError::ShutDown));
             return;
@@ -578,8 +585,8 @@ impl Shard {
         self.slots.insert(id, slot);
     }
 
-    /// A partition whose disk failed (it may have been full) is opened again from its bytes when an
-    /// append comes and some time has passed.
+    /// A partition whose disk failed (it may have been full) is opened again from its bytes when
+    /// somebody wants to write, or to know where it ends, and some time has passed.
     fn reopen_if_due(&mut self, id: PartitionId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let SlotState::Failed { since, .. } = &slot.state else { return };
