@@ -1,21 +1,23 @@
 //! `cargo xtask fuzz`: coverage-guided fuzzing of one target, and a smoke run of all of them on stable.
 //!
-//! The oracles live in `weir_format::fuzzing` and are plain functions: the smoke run and cargo-fuzz call the same ones.
+//! The oracles are plain functions in the `fuzzing` modules of the crates: the smoke run and cargo-fuzz call the same.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use weir_format::fuzzing::{self, TARGETS};
+use weir_format::fuzzing::{self, Finding, Oracle};
 
 use crate::command;
 use crate::flags::FuzzOptions;
 
-/// What the smoke run makes its inputs from: the same ones on every machine.
+/// Where the smoke run's random numbers begin: the same inputs in the same order on every machine.
 const SEED: u64 = 0x7765_6972;
-/// Mutated inputs a target, with optimisations off a few seconds.
-const ROUNDS: u64 = 40_000;
+/// Mutated inputs between two looks at the clock.
+const ROUNDS: u64 = 100;
+/// How long the smoke run stays with one target; a slow machine tries fewer inputs, not others.
+const SMOKE: Duration = Duration::from_secs(5);
 
 /// Lists, smokes or fuzzes.
 ///
@@ -24,15 +26,15 @@ const ROUNDS: u64 = 40_000;
 pub(crate) fn run(options: &FuzzOptions) -> Result<ExitCode> {
     match options {
         FuzzOptions::List => {
-            for (name, _) in TARGETS {
+            for (name, _) in targets() {
                 println!("{name}");
             }
             Ok(ExitCode::SUCCESS)
         }
-        FuzzOptions::Smoke => smoke(&command::root().join("fuzz"), ROUNDS),
+        FuzzOptions::Smoke => smoke(&command::root().join("fuzz"), SMOKE),
         FuzzOptions::Target { name, seconds, install } => {
             ensure!(
-                TARGETS.iter().any(|(target, _)| target == name),
+                targets().iter().any(|(target, _)| target == name),
                 "no target {name:?}; see cargo xtask fuzz --list"
             );
             fuzz(name, *seconds, *install)
@@ -40,15 +42,20 @@ pub(crate) fn run(options: &FuzzOptions) -> Result<ExitCode> {
     }
 }
 
+/// Every crate's targets.
+fn targets() -> Vec<(&'static str, Oracle)> {
+    [weir_format::fuzzing::TARGETS, weir_segment::fuzzing::TARGETS, weir_wire::fuzzing::TARGETS].concat()
+}
+
 /// Runs every target in this process, and a canary that must be caught.
-fn smoke(folder: &Path, rounds: u64) -> Result<ExitCode> {
+fn smoke(folder: &Path, time: Duration) -> Result<ExitCode> {
     let mut failed = 0;
-    let mut canary_input = Vec::new();
-    for (name, oracle) in TARGETS {
-        let start = Instant::now();
+    let mut all_seeds = Vec::new();
+    for (name, oracle) in targets() {
         let seeds = inputs(folder, name)?;
-        match fuzzing::smoke(*oracle, &seeds, SEED, rounds) {
-            Ok(()) => {
+        let start = Instant::now();
+        match smoke_one(oracle, &seeds, time) {
+            Ok(rounds) => {
                 let took = start.elapsed().as_secs_f64();
                 println!("fuzz {name}: {} seeds and {rounds} mutations in {took:.1} s", seeds.len());
             }
@@ -58,18 +65,35 @@ fn smoke(folder: &Path, rounds: u64) -> Result<ExitCode> {
                 println!("fuzz {name}: FAILED in round {}, the input is {}", finding.round, kept.display());
             }
         }
-        let silent =
-            |seed: &Vec<u8>| fuzzing::smoke(fuzzing::canary, std::slice::from_ref(seed), 0, 0).is_ok();
-        canary_input.extend(seeds.into_iter().filter(silent));
+        all_seeds.extend(seeds.into_iter().filter(|seed| !seed.contains(&fuzzing::CANARY_BYTE)));
     }
-    match fuzzing::smoke(fuzzing::canary, &canary_input, SEED, rounds) {
-        Ok(()) => {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let canary = smoke_one(fuzzing::canary, &all_seeds, time);
+    std::panic::set_hook(hook);
+    match canary {
+        Ok(rounds) => {
             failed += 1;
-            println!("fuzz canary: FAILED, its fault was not found: this run would find nothing");
+            println!(
+                "fuzz canary: FAILED, {rounds} mutations did not find its fault: this run would find nothing"
+            );
         }
         Err(finding) => println!("fuzz canary: caught in round {}, as it must be", finding.round),
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The seeds, then mutations of them until the time is over; how many, or the first that failed.
+fn smoke_one(oracle: Oracle, seeds: &[Vec<u8>], time: Duration) -> Result<u64, Finding> {
+    let start = Instant::now();
+    let mut rounds = 0;
+    fuzzing::smoke(oracle, seeds, SEED, 0)?;
+    while start.elapsed() < time {
+        fuzzing::smoke(oracle, seeds, SEED.wrapping_add(rounds), ROUNDS)
+            .map_err(|finding| Finding { round: rounds + finding.round, ..finding })?;
+        rounds += ROUNDS;
+    }
+    Ok(rounds)
 }
 
 /// Seeds and regressions of a target; at least an empty input.
@@ -206,8 +230,21 @@ mod tests {
 
     #[test]
     fn a_short_smoke_run_passes_and_hears_the_canary() {
-        let code = smoke(&command::root().join("fuzz"), 2_000).expect("the seeds can be read");
+        let code =
+            smoke(&command::root().join("fuzz"), Duration::from_millis(200)).expect("the seeds can be read");
         assert_eq!(code, ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn the_targets_are_the_files_of_the_fuzz_package() {
+        let mut files: Vec<String> = listing(&command::root().join("fuzz/fuzz_targets"))
+            .iter()
+            .filter_map(|path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()))
+            .collect();
+        files.sort();
+        let mut names: Vec<&str> = targets().into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        assert_eq!(files, names);
     }
 
     #[test]
