@@ -11,7 +11,7 @@ use weir_format::{
 
 use crate::config::SegmentConfig;
 use crate::error::SegmentError;
-use crate::io::{FileId, Io, SyncKind, exact};
+use crate::io::{FileId, Io, IoError, SyncKind, exact};
 use crate::layout::{FileKind, SegmentFileName, Stage};
 use crate::log_segment::{LogSegment, Scan};
 use crate::time_index::TimestampOffset;
@@ -523,6 +523,7 @@ impl LocalLog {
             // DURABLE: every batch of the active segment; older ones were synced when they were left.
             exact::sync(io, file, SyncKind::All)?;
             active.sync_transactions(io)?;
+            log.write_transactions(io)?;
             log.synced_end_offset = log.log_end_offset;
             Ok(())
         })
@@ -862,7 +863,43 @@ impl LocalLog {
         self.change(|log| Ok(log.segment_mut(base_offset)?.replace_transactions(io, index)?))
     }
 
+    /// Puts what a replay found in place of the transaction index of one segment: it is used from now on, and is on the
+    /// disk once [`LocalLog::write_transactions`] has worked.
+    ///
+    /// # Errors
+    /// [`SegmentError::NoSegment`].
+    pub fn adopt_transactions(
+        &mut self,
+        base_offset: Offset,
+        index: TransactionIndex,
+    ) -> Result<(), SegmentError> {
+        self.segment_mut(base_offset)?.adopt_transactions(index);
+        Ok(())
+    }
+
+    /// Writes, durably, the transaction indexes that are not on the disk as they are in memory: usually none.
+    ///
+    /// # Errors
+    /// [`IoError`]; the log goes on with what is in memory. Until this works, producer state that covers the segments
+    /// must not be trusted by a later start.
+    pub fn write_transactions(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        self.segments.values_mut().try_for_each(|segment| segment.write_transactions(io))
+    }
+
     // Cutting.
+
+    /// Where [`LocalLog::truncate_to`] would leave the log end offset.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`], [`SegmentError::Invalid`].
+    pub fn end_if_truncated(&mut self, io: &mut dyn Io, offset: Offset) -> Result<Offset, SegmentError> {
+        if offset >= self.log_end_offset {
+            return Ok(self.log_end_offset);
+        }
+        let Some(base) = self.floor(offset) else { return Ok(offset) };
+        let config = self.config;
+        self.segment_mut(base)?.end_below(io, &config, offset)
+    }
 
     /// Cuts off every batch that holds `offset` or a higher one, durably, and returns the log end offset.
     ///

@@ -48,6 +48,9 @@ pub struct LogSegment {
     transactions: Option<TransactionIndex>,
     transaction_file: Option<FileId>,
     transactions_unsynced: bool,
+    /// The file does not hold what is in memory, and has to be written whole.
+    // INVARIANT: then the index is in memory.
+    transactions_unwritten: bool,
     /// `None`: not looked for yet.
     largest_timestamp: Option<Option<TimestampOffset>>,
     /// `None`: not looked for yet. The largest timestamp of the first batch, if it is one.
@@ -88,6 +91,7 @@ impl LogSegment {
             transactions: None,
             transaction_file: None,
             transactions_unsynced: false,
+            transactions_unwritten: false,
             largest_timestamp: None,
             first_timestamp: None,
             bytes_since_index_entry: 0,
@@ -270,6 +274,9 @@ impl LogSegment {
         let at = to_u64(index.size());
         let added = index.append(aborted);
         self.transactions = Some(index);
+        if self.transactions_unwritten {
+            return Ok(self.write_transactions(io)?);
+        }
         if added {
             let file = match self.transaction_file {
                 Some(file) => file,
@@ -282,23 +289,40 @@ impl LogSegment {
         Ok(())
     }
 
+    /// Puts another transaction index in place of this one: in memory, until [`Self::write_transactions`] has worked.
+    pub(crate) fn adopt_transactions(&mut self, index: TransactionIndex) {
+        self.transactions = Some(index);
+        self.transactions_unwritten = true;
+    }
+
     /// Puts another transaction index in place of this one, durably.
     pub(crate) fn replace_transactions(
         &mut self,
         io: &mut dyn Io,
         index: TransactionIndex,
     ) -> Result<(), IoError> {
+        self.adopt_transactions(index);
+        self.write_transactions(io)
+    }
+
+    /// Writes the transaction index whole and durably, if the file does not hold it.
+    pub(crate) fn write_transactions(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        let (true, Some(index)) = (self.transactions_unwritten, &self.transactions) else { return Ok(()) };
+        let (is_empty, bytes) = (index.entries().is_empty(), index.encode());
         if let Some(file) = self.transaction_file.take() {
             io.close(file)?;
         }
         let path = self.path(FileKind::TransactionIndex);
-        if index.entries().is_empty() {
+        if is_empty {
             durable::remove(io, &path)?;
         } else {
-            durable::replace(io, &path, index.encode())?;
+            durable::replace(io, &path, bytes)?;
         }
         self.transactions_unsynced = false;
-        self.transactions = self.writable.then_some(index);
+        self.transactions_unwritten = false;
+        if !self.writable {
+            self.transactions = None;
+        }
         Ok(())
     }
 
@@ -474,6 +498,7 @@ impl LogSegment {
 
     /// Makes the transaction index durable.
     pub(crate) fn sync_transactions(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        self.write_transactions(io)?;
         if let (true, Some(file)) = (self.transactions_unsynced, self.transaction_file) {
             exact::sync(io, file, SyncKind::Data)?;
             self.transactions_unsynced = false;
@@ -655,6 +680,44 @@ impl LogSegment {
         self.rebuild_indexes(io, config)?;
         let start = self.lookup(io, offset)?.unwrap_or(0);
         self.locate_from(io, offset, start)
+    }
+
+    /// Where this segment would end if every batch that holds `offset` or a higher one were cut off.
+    pub(crate) fn end_below(
+        &mut self,
+        io: &mut dyn Io,
+        config: &SegmentConfig,
+        offset: Offset,
+    ) -> Result<Offset, SegmentError> {
+        let Some(below) = offset.checked_add(-1).filter(|below| *below >= self.base_offset) else {
+            return Ok(self.base_offset);
+        };
+        if self.size == 0 {
+            return Ok(self.base_offset);
+        }
+        self.check_indexes(io, config)?;
+        let indexed = self.lookup(io, below)?.unwrap_or(0);
+        let file = self.log(io)?;
+        // An index that leads to no batch below the offset is wrong; the walk then begins at the first batch.
+        for start in [indexed, 0] {
+            let mut end = (start == 0).then_some(self.base_offset);
+            let mut walker = HeaderWalker::new(file, start, self.size);
+            loop {
+                match walker.next(io) {
+                    Ok(Some(batch)) if batch.last_offset < offset => end = Some(batch.next_offset),
+                    Ok(_) => break,
+                    Err(WalkError::Invalid { .. }) if start > 0 => {
+                        end = None;
+                        break;
+                    }
+                    Err(error) => return Err(self.walk_error(error)),
+                }
+            }
+            if let Some(end) = end {
+                return Ok(end);
+            }
+        }
+        unreachable!("a walk from the first batch finds an end")
     }
 
     fn locate_from(
