@@ -99,16 +99,11 @@ impl UnifiedLog {
             now: options.now,
         };
         let (loaded, report) = LogLoader::load(io, dir, &recovery)?;
-        let LoadedLog { log, mut psm, epochs, partition_file, log_start_offset, last_batch } = loaded;
+        let LoadedLog { log, mut psm, epochs, epochs_unsaved, partition_file, log_start_offset, last_batch } =
+            loaded;
         let high_watermark = log.log_end_offset();
         psm.on_high_watermark(high_watermark);
-        let view = LogView {
-            log_start_offset,
-            last_stable_offset: psm.last_stable_offset(high_watermark),
-            high_watermark,
-            log_end_offset: high_watermark,
-            leader_epoch: epochs.latest().map(|entry| entry.epoch),
-        };
+        let view = view_of(&log, &psm, &epochs, log_start_offset, high_watermark);
         let log = Self {
             dir: dir.to_path_buf(),
             side_dir: options.side_dir,
@@ -124,7 +119,7 @@ impl UnifiedLog {
             target: None,
             plan_out: None,
             plans_made: 0,
-            epochs_unsaved: false,
+            epochs_unsaved,
             offline: false,
             view: Arc::new(view),
         };
@@ -370,7 +365,11 @@ impl UnifiedLog {
         self.high_watermark = self.high_watermark.max(end_before.min(base));
         self.file.forget_cut_below(self.high_watermark);
         // Recovery walks from the segment of the recovery point, so the epochs before it must be on disk by now.
-        let saved = self.save_epochs(io).and_then(|()| self.save_snapshot(io));
+        // A snapshot is started from later, so the transaction indexes below it must be on disk as well.
+        let saved = self
+            .save_epochs(io)
+            .and_then(|()| self.log.write_transactions(io))
+            .and_then(|()| self.save_snapshot(io));
         if let Err(error) = saved {
             // The log can do without: recovery then starts at an older snapshot.
             tracing::warn!(%error, dir = %self.dir.display(), "no producer snapshot at the new segment");
@@ -471,14 +470,7 @@ impl UnifiedLog {
     /// Replaces the view if it would differ.
     fn publish(&mut self) -> Option<Arc<LogView>> {
         self.psm.on_high_watermark(self.high_watermark);
-        let view = LogView {
-            log_start_offset: self.log_start_offset,
-            // A log start that was moved into a transaction bounds it from below.
-            last_stable_offset: self.psm.last_stable_offset(self.high_watermark).max(self.log_start_offset),
-            high_watermark: self.high_watermark,
-            log_end_offset: self.log.log_end_offset(),
-            leader_epoch: self.latest_epoch(),
-        };
+        let view = view_of(&self.log, &self.psm, &self.epochs, self.log_start_offset, self.high_watermark);
         if view == *self.view {
             return None;
         }
@@ -705,14 +697,18 @@ impl UnifiedLog {
             return self.truncate_fully_and_start_at(io, offset);
         }
         let end_before = self.log.log_end_offset();
-        self.file.truncate(offset, end_before);
+        // A batch that reaches over the offset goes as a whole, so the log may end below it.
+        let end = self.log.end_if_truncated(io, offset);
+        let end = self.or_offline(end)?;
+        // What an earlier cut left open is settled once all of it was synced again.
+        self.file.forget_cut_below(self.log.synced_end_offset());
+        self.file.truncate(end, end_before);
         self.save_partition_file(io)?;
-        let removed = weir_recovery::remove_snapshots(io, &self.dir, |at| at > offset);
+        let removed = weir_recovery::remove_snapshots(io, &self.dir, |at| at > end);
         self.or_offline(removed)?;
         let cut = self.log.truncate_to(io, offset);
-        let end = self.or_offline(cut)?;
-        // A batch that reached over the offset is gone as a whole.
-        self.file.truncate(end, end_before);
+        let cut = self.or_offline(cut)?;
+        assert_eq!(cut, end, "the log ends where the partition file says that it was cut");
         if self.epochs.truncate_from_end(end) {
             self.epochs_unsaved = true;
             let saved = self.save_epochs(io);
@@ -858,6 +854,24 @@ impl UnifiedLog {
         self.or_offline(saved)?;
         let saved = self.save_snapshot(io);
         self.or_offline(saved)
+    }
+}
+
+/// What a partition in this state shows to readers.
+fn view_of(
+    log: &LocalLog,
+    psm: &ProducerStateManager,
+    epochs: &LeaderEpochCache,
+    log_start_offset: Offset,
+    high_watermark: Offset,
+) -> LogView {
+    LogView {
+        log_start_offset,
+        // A log start that was moved into a transaction bounds it from below.
+        last_stable_offset: psm.last_stable_offset(high_watermark).max(log_start_offset),
+        high_watermark,
+        log_end_offset: log.log_end_offset(),
+        leader_epoch: epochs.latest().map(|entry| entry.epoch),
     }
 }
 

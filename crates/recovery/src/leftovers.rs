@@ -56,10 +56,17 @@ pub(crate) fn settle(
     // Kafka (KAFKA-6264): such a swap is part of a split that was not finished; its source is still there.
     let (dropped_swaps, swaps): (Vec<_>, Vec<_>) =
         swaps.into_iter().partition(|(name, _)| first_cleaned.is_some_and(|first| name.base_offset >= first));
-    dropped.extend(dropped_swaps.into_iter().map(|(_, path)| path));
-    for path in &dropped {
-        io.remove(path)?;
-        leftovers.push(Leftover { file: path.clone(), finished: false });
+    for (_, path) in dropped_swaps {
+        io.remove(&path)?;
+        leftovers.push(Leftover { file: path, finished: false });
+    }
+    if !leftovers.is_empty() {
+        // DURABLE: a swap must not outlive the `.cleaned` that says that it is not finished.
+        io.sync_dir(dir)?;
+    }
+    for path in dropped {
+        io.remove(&path)?;
+        leftovers.push(Leftover { file: path, finished: false });
     }
     finish_swaps(io, dir, &swaps, leftovers)?;
     let changed = !leftovers.is_empty();
@@ -93,6 +100,8 @@ fn finish_swaps(
                 io.remove(&path)?;
             }
         }
+        // DURABLE: what is replaced is gone before its successor has a name, or both would claim the same offsets.
+        io.sync_dir(dir)?;
     }
     for (name, path) in swaps {
         io.rename(path, &file_path(dir, name.base_offset, name.kind))?;

@@ -51,6 +51,8 @@ pub struct LoadedLog {
     pub psm: ProducerStateManager,
     /// Leader epochs.
     pub epochs: LeaderEpochCache,
+    /// They differ from the checkpoint, which could not be written.
+    pub epochs_unsaved: bool,
     /// Barriers and trusted snapshots.
     pub partition_file: PartitionFile,
     /// The first offset that may be read.
@@ -223,11 +225,12 @@ impl Load<'_> {
             None => offset_max(),
             Some(index) => bases.get(index).copied().unwrap_or(first_base),
         };
-        if !file.snapshots().any(|(offset, _)| offset <= limit) {
+        if file.usable_snapshots(first_base, limit).next().is_none() {
             let first = distrusted == Some(0);
             return Ok(fresh(if first { NoSnapshot::WalkedAnyway } else { NoSnapshot::NoneNamed }));
         }
-        let Some(psm) = snapshots::load_newest(self.io, self.dir, &file, limit, self.config.psm)? else {
+        let loaded = snapshots::load_newest(self.io, self.dir, &file, first_base, limit, self.config.psm)?;
+        let Some(psm) = loaded else {
             return Ok(fresh(NoSnapshot::NoneIntact));
         };
         let feed_from = psm.map_end_offset();
@@ -273,6 +276,9 @@ impl Load<'_> {
             if index < plan.first_segment {
                 let size = self.io.metadata(&file_path(self.dir, base, FileKind::Log))?.map_or(0, |m| m.size);
                 self.report.log_bytes += size;
+                if self.read_transactions(base)?.is_none() {
+                    return Ok(Outcome::Again(Mode { everything: true, ..mode }));
+                }
                 continue;
             }
             let part = SegmentPart {
@@ -286,8 +292,10 @@ impl Load<'_> {
                 return Ok(Outcome::Again(Mode { whole_segments: true, ..mode }));
             };
             log_end_offset = end;
-            if let Some(changed) = self.compare_transactions(&part, &replay)? {
-                transaction_indexes.push((base, changed));
+            match self.compare_transactions(&part, &replay)? {
+                Compared::Same => {}
+                Compared::Differs(right) => transaction_indexes.push((base, right)),
+                Compared::Unknown => return Ok(Outcome::Again(Mode { everything: true, ..mode })),
             }
         }
         if replay.snapshot_is_foreign || plan.feed_from > log_end_offset {
@@ -330,7 +338,7 @@ impl Load<'_> {
         replay.aborted.clear();
         let size = self.io.len(file)?;
         self.report.log_bytes += size;
-        if part.position > size {
+        if part.position > 0 && part.position >= size {
             return Ok(None);
         }
         let mut view = FileView { io: &mut *self.io, file, size };
@@ -348,9 +356,18 @@ impl Load<'_> {
                     return Ok(Some(bounds.next_offset));
                 }
                 Frame::Invalid(error) => Err(Invalid::Batch(error)),
-                Frame::Batch(bytes) => RecordBatch::parse_without_crc(&bytes)
-                    .map_err(Invalid::Batch)
-                    .and_then(|batch| bounds.admit(&batch).and_then(|()| replay.batch(&batch))),
+                Frame::Batch(bytes) => match RecordBatch::parse_without_crc(&bytes) {
+                    // An index that leads behind what is looked for would leave batches out.
+                    Ok(batch)
+                        if position > 0
+                            && position == part.position
+                            && batch.base_offset() > replay.feed_from =>
+                    {
+                        return Ok(None);
+                    }
+                    Ok(batch) => bounds.admit(&batch).and_then(|()| replay.batch(&batch)),
+                    Err(error) => Err(Invalid::Batch(error)),
+                },
             };
             if let Err(found) = checked {
                 break (position, found);
@@ -445,26 +462,30 @@ impl Load<'_> {
         Ok(path)
     }
 
-    /// The transaction index of a walked segment, if the one on disk says something else.
-    fn compare_transactions(
-        &mut self,
-        part: &SegmentPart,
-        replay: &Replay,
-    ) -> Result<Option<TransactionIndex>, LoadError> {
-        let path = file_path(self.dir, part.base, FileKind::TransactionIndex);
-        let bytes = match durable::read_file(self.io, &path, SMALL_FILE_LIMIT) {
-            Ok(bytes) => bytes.unwrap_or_default(),
+    /// The transaction index of a segment as it is on disk; `None` if it is spoilt.
+    fn read_transactions(&mut self, base: Offset) -> Result<Option<TransactionIndex>, LoadError> {
+        let path = file_path(self.dir, base, FileKind::TransactionIndex);
+        match durable::read_file(self.io, &path, SMALL_FILE_LIMIT) {
+            Ok(bytes) => Ok(TransactionIndex::decode(base, &bytes.unwrap_or_default()).ok()),
             // Larger than any that is right.
-            Err(IoError::Short { .. }) => Bytes::from_static(&[0]),
-            Err(error) => return Err(error.into()),
-        };
-        let on_disk = TransactionIndex::decode(part.base, &bytes).ok();
+            Err(IoError::Short { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What the transaction index of a walked segment should be, and whether it is.
+    fn compare_transactions(&mut self, part: &SegmentPart, replay: &Replay) -> Result<Compared, LoadError> {
+        let on_disk = self.read_transactions(part.base)?;
+        // What was aborted below the snapshot is only in the index, or in the bytes that were not fed.
+        if on_disk.is_none() && replay.feed_from > part.base {
+            return Ok(Compared::Unknown);
+        }
         let mut right = TransactionIndex::new();
         let below = |entry: &&AbortedTransaction| entry.last_offset < replay.feed_from;
         for entry in on_disk.iter().flat_map(|index| index.entries()).filter(below).chain(&replay.aborted) {
             right.append(*entry);
         }
-        Ok((on_disk.as_ref() != Some(&right)).then_some(right))
+        Ok(if on_disk.as_ref() == Some(&right) { Compared::Same } else { Compared::Differs(right) })
     }
 
     /// The leader epochs, and whether they differ from the checkpoint; `None` if only a walk over everything can tell.
@@ -522,20 +543,24 @@ impl Load<'_> {
             }
         }
         for (segment, index) in transaction_indexes {
-            log.replace_transactions(self.io, segment, index).map_err(open_error)?;
+            log.adopt_transactions(segment, index).map_err(open_error)?;
             self.report.rebuilt.push(Rebuilt::TransactionIndex { segment });
         }
+        let written = log.write_transactions(self.io);
+        let transactions_written = self.can_do_without("transaction index", written);
+        let mut epochs_unsaved = false;
         if epochs_changed {
             self.report.rebuilt.push(Rebuilt::LeaderEpochs);
             let path = self.dir.join(LEADER_EPOCH_CHECKPOINT);
             let written = durable::replace(self.io, &path, Bytes::from(epochs.encode()));
-            self.can_do_without("leader-epoch checkpoint", written)?;
+            epochs_unsaved = !self.can_do_without("leader-epoch checkpoint", written);
         }
-        if walked.replayed_for_want_of_ours && last_batch.is_some() {
+        // A start from a snapshot looks at no transaction index below it.
+        if walked.replayed_for_want_of_ours && last_batch.is_some() && transactions_written {
             self.report.rebuilt.push(Rebuilt::PartitionFile);
             let written =
                 snapshots::write_snapshot(self.io, self.dir, &self.config.side_dir, &psm, &mut file);
-            self.can_do_without("producer snapshot", written)?;
+            self.can_do_without("producer snapshot", written);
         }
         let last_batch = match last_batch {
             None => self.find_last_batch(&bases)?,
@@ -559,7 +584,15 @@ impl Load<'_> {
         if last_batch.is_none() && psm.producer_count() == 0 {
             report.producer_state = ProducerStateSource::Empty;
         }
-        let loaded = LoadedLog { log, psm, epochs, partition_file: file, log_start_offset, last_batch };
+        let loaded = LoadedLog {
+            log,
+            psm,
+            epochs,
+            epochs_unsaved,
+            partition_file: file,
+            log_start_offset,
+            last_batch,
+        };
         Ok((loaded, self.report))
     }
 
@@ -600,7 +633,7 @@ impl Load<'_> {
         }
         if !above.is_empty() {
             let written = snapshots::write_partition_file(self.io, &self.config.side_dir, file);
-            self.can_do_without("partition file", written)?;
+            self.can_do_without("partition file", written);
         }
         Ok(())
     }
@@ -638,17 +671,21 @@ impl Load<'_> {
         Ok(None)
     }
 
-    /// Notes a failure that does not keep the log from being served, on a full disk for example.
-    fn can_do_without(&mut self, what: &'static str, done: Result<(), IoError>) -> Result<(), LoadError> {
-        match done {
-            Ok(()) => {}
-            Err(error) => {
-                tracing::warn!(%error, what, dir = %self.dir.display(), "could not be written, going on without");
-                self.report.skipped.push(Skipped { what, cause: error.to_string() });
-            }
-        }
-        Ok(())
+    /// Notes a failure that does not keep the log from being served, on a full disk for example; whether there was none.
+    fn can_do_without(&mut self, what: &'static str, done: Result<(), IoError>) -> bool {
+        let Err(error) = done else { return true };
+        tracing::warn!(%error, what, dir = %self.dir.display(), "could not be written, going on without");
+        self.report.skipped.push(Skipped { what, cause: error.to_string() });
+        false
     }
+}
+
+/// A transaction index on disk, compared with what a walk found.
+enum Compared {
+    Same,
+    Differs(TransactionIndex),
+    /// It is spoilt, and the walk did not see all that belongs into it.
+    Unknown,
 }
 
 /// One segment of a walk.

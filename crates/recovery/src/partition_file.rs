@@ -125,6 +125,19 @@ impl PartitionFile {
         self.snapshots.iter().map(|(&offset, &crc)| (offset, crc))
     }
 
+    /// The snapshots that a replay up to `limit` may start from, ascending, where the first segment begins at `first`.
+    ///
+    /// None from before the first segment: the batches in between are gone. None above the checked offset: the barriers
+    /// below it would not be known (law B7).
+    pub(crate) fn usable_snapshots(
+        &self,
+        first: Offset,
+        limit: Offset,
+    ) -> impl DoubleEndedIterator<Item = (Offset, u32)> + '_ {
+        let limit = limit.min(self.checked);
+        self.snapshots().filter(move |&(offset, _)| offset >= first && offset <= limit)
+    }
+
     /// The CRC of the snapshot at `offset`, if weir wrote one there.
     #[must_use]
     pub fn snapshot(&self, offset: Offset) -> Option<u32> {

@@ -180,8 +180,9 @@ pub fn rebuild_producer_state(
     config: PsmConfig,
 ) -> Result<ProducerStateManager, LoadError> {
     let mut limit = end;
+    let first_base = segments.first().copied().unwrap_or(end);
     loop {
-        let snapshot = snapshots::load_newest(io, dir, file, limit, config)?;
+        let snapshot = snapshots::load_newest(io, dir, file, first_base, limit, config)?;
         let feed_from = snapshot.as_ref().map_or(Offset::ZERO, ProducerStateManager::map_end_offset);
         let psm = snapshot.unwrap_or_else(|| ProducerStateManager::new(config));
         let mut replay = Replay::new(psm, file.clone(), feed_from);

@@ -109,15 +109,16 @@ pub fn remove_snapshots(
     if removed { io.sync_dir(dir) } else { Ok(()) }
 }
 
-/// The newest snapshot at or below `limit` that weir wrote and that is intact.
+/// The newest snapshot from `first` to `limit` that weir wrote and that is intact.
 pub(crate) fn load_newest(
     io: &mut dyn Io,
     dir: &Path,
     file: &PartitionFile,
+    first: Offset,
     limit: Offset,
     config: PsmConfig,
 ) -> Result<Option<ProducerStateManager>, IoError> {
-    for (offset, crc) in file.snapshots().rev().filter(|&(offset, _)| offset <= limit) {
+    for (offset, crc) in file.usable_snapshots(first, limit).rev() {
         let path = file_path(dir, offset, FileKind::Snapshot);
         let bytes = match durable::read_file(io, &path, SNAPSHOT_LIMIT) {
             Ok(Some(bytes)) => bytes,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on should fail loudly")]
 
 mod crash;
+mod edges;
 mod golden;
 mod laws;
 mod splits;

@@ -1,0 +1,352 @@
+//! Edges that the laws meet only together: a cut inside a batch and a torn tail behind it, a spoilt index and a snapshot
+//! in the middle of its segment, a full disk and an index that has to be built again.
+
+use bytes::BytesMut;
+use weir_format::BatchReader;
+use weir_log::{AppendError, AppendParams, Isolation, OffsetSpec};
+use weir_recovery::{NoSnapshot, PartitionFile, ProducerStateSource};
+use weir_segment::io::sim::{CrashPolicy, DataFate, NameFate};
+
+use super::support::*;
+
+fn replication() -> AppendParams {
+    AppendParams::replication(epoch(5), NOW)
+}
+
+/// Offset and CRC of every batch that a reader of this isolation gets, and what it is told to leave out.
+fn seen(open: &mut Open, isolation: Isolation) -> (Vec<i64>, Vec<(i64, i64)>) {
+    let read = open.read(open.log.view().log_start_offset.get(), 1 << 20, isolation);
+    let bases = BatchReader::new(&read.bytes).map(|batch| batch.unwrap().base_offset().get()).collect();
+    let aborted = read.aborted.iter().map(|entry| (entry.first_offset.get(), entry.last_offset.get()));
+    (bases, aborted.collect())
+}
+
+/// Three batches, of which the second was aborted.
+fn with_an_aborted_transaction(bench: &Bench) -> Open {
+    let mut open = bench.open_unclean();
+    open.produce(plain(1, 10)); // 0
+    open.produce(data(Some((1, 0, 0)), true, 1, 10)); // 1
+    open.coordinate(marker(false, 1, 0, 0)); // 2
+    open.sync();
+    open
+}
+
+#[test]
+fn a_log_start_inside_a_transaction_bounds_the_last_stable_offset_after_a_restart_too() {
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    open.produce(data(Some((1, 0, 0)), true, 3, 10));
+    open.produce(plain(2, 10));
+    open.sync();
+    open.log.advance_log_start(&mut *open.io, offset(4)).unwrap();
+    let live = open.log.view();
+    assert_eq!(live.last_stable_offset, offset(4));
+    drop(open);
+    let mut options = bench.options();
+    options.log_start_offset = offset(4);
+    let mut open = bench.open(options);
+    assert_eq!(open.log.view().last_stable_offset, live.last_stable_offset);
+    // A consumer that is sent there is not out of range.
+    let end = open.log.offset_for(&mut *open.io, OffsetSpec::Latest, Isolation::Committed).unwrap().unwrap();
+    assert!(open.log.read(&mut *open.io, end.offset, 1 << 20, Isolation::Committed, true).is_ok());
+}
+
+#[test]
+fn a_torn_tail_behind_a_cut_inside_a_batch_is_cut_and_not_called_corruption() {
+    // The recovery point on disk is from before the cut, whose offset lies in the middle of a batch.
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    for base in [0, 10, 20] {
+        open.replicate(placed(plain(10, 10), base, 0));
+    }
+    open.sync();
+    let recovery_point = open.log.recovery_point();
+    open.truncate(25);
+    assert_eq!(open.log.log_end_offset(), offset(20));
+    open.replicate(placed(plain(3, 300), 20, 1));
+    drop(open);
+    let path = bench.path("00000000000000000000.log");
+    let whole = bench.disk.read_file(&path).unwrap();
+    bench.disk.write_file(&path, &whole[..whole.len() - 100]);
+    let mut options = bench.options();
+    options.recovery_point = recovery_point;
+    let open = bench.open(options);
+    assert_eq!(open.log.log_end_offset(), offset(20));
+    assert_eq!(open.report.cuts.len(), 1);
+}
+
+#[test]
+fn a_cut_of_which_everything_is_durable_again_is_forgotten_at_the_next() {
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    open.replicate(placed(plain(60, 1), 0, 0));
+    open.sync();
+    open.truncate(0);
+    for base in (0..100).step_by(10) {
+        open.replicate(placed(plain(10, 1), base, 1));
+    }
+    open.sync();
+    open.truncate(90);
+    // A recovery point of 50 covers bytes that were synced: rot in them is no torn tail.
+    assert_eq!(open.log.partition_file().effective_recovery_point(offset(50)), offset(50));
+    assert_eq!(open.log.partition_file().effective_recovery_point(offset(100)), offset(90));
+}
+
+#[test]
+fn a_spoilt_transaction_index_is_built_again_although_a_snapshot_lies_behind_its_transactions() {
+    let bench = Bench::new(1);
+    let mut open = with_an_aborted_transaction(&bench);
+    let before = seen(&mut open, Isolation::Committed);
+    assert_eq!(before.1, [(1, 2)]);
+    open.close();
+    let path = bench.path("00000000000000000000.txnindex");
+    let whole = bench.disk.read_file(&path).unwrap();
+    for spoilt in [whole[..10].to_vec(), [&whole[..], b"x"].concat(), vec![0xff; whole.len()], vec![0; 40]] {
+        for clean in [true, false] {
+            let damaged = bench.fork();
+            damaged.disk.write_file(&path, &spoilt);
+            let mut open = if clean { damaged.open_clean() } else { damaged.open_unclean() };
+            assert_eq!(seen(&mut open, Isolation::Committed), before, "clean {clean}");
+            drop(open);
+            assert_eq!(damaged.disk.read_file(&path).unwrap(), whole);
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_does_not_keep_aborted_transactions_from_being_known() {
+    // O2, N-DISK-1: the ABORT is in the log, its index entry found no room.
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    open.produce(plain(1, 10));
+    open.produce(data(Some((1, 0, 0)), true, 1, 10));
+    open.sync();
+    let abort = marker(false, 1, 0, 0);
+    bench.disk.full_after(Some(abort.len() as u64));
+    let failed = open.append(abort, &AppendParams::coordinator(epoch(0), NOW));
+    assert!(matches!(failed, Err(AppendError::Log { .. })), "{failed:?}");
+    assert!(open.log.is_offline());
+    drop(open);
+    bench.disk.full_after(Some(0));
+    for _ in 0..2 {
+        let mut open = bench.open_unclean();
+        assert_eq!(seen(&mut open, Isolation::Committed), (vec![0, 1, 2], vec![(1, 2)]));
+        // No snapshot was tried: it would have been started from, without a look at the index.
+        let skipped: Vec<_> = open.report.skipped.iter().map(|skipped| skipped.what).collect();
+        assert_eq!(skipped, ["transaction index", "leader-epoch checkpoint"]);
+    }
+    // Once there is room again the next entry makes the file whole, and so does a close.
+    let mut open = bench.open_unclean();
+    bench.disk.full_after(None);
+    open.produce(data(Some((2, 0, 0)), true, 1, 10)); // 3
+    open.coordinate(marker(false, 2, 0, 0)); // 4
+    let appended = bench.fork();
+    appended.disk.crash(CrashPolicy::KEEP_ALL);
+    let path = bench.path("00000000000000000000.txnindex");
+    assert_eq!(appended.disk.read_file(&path).unwrap().len(), 2 * 34);
+    open.close();
+    let mut open = bench.open_clean();
+    assert_eq!(seen(&mut open, Isolation::Committed).1, [(1, 2), (3, 4)]);
+    assert!(open.report.rebuilt.is_empty(), "{:?}", open.report.rebuilt);
+}
+
+#[test]
+fn what_a_full_disk_kept_from_being_written_is_written_at_the_next_close_or_roll() {
+    let bench = Bench::new(1).segment_bytes(300);
+    let mut open = bench.open_unclean();
+    for base in 0..4 {
+        // One aborted transaction in each segment, under an epoch of its own.
+        open.replicate(placed(data(Some((1, 0, 2 * base)), true, 1, 150), i64::from(2 * base), base));
+        open.replicate(placed(marker(false, 1, 0, 0), i64::from(2 * base + 1), base));
+    }
+    open.sync();
+    let facts = open.facts();
+    assert!(open.log.segments().len() > 2);
+    drop(open);
+    bench.remove_auxiliary_files();
+    bench.disk.full_after(Some(0));
+    let mut open = bench.open_unclean();
+    assert_eq!(open.facts(), facts);
+    bench.disk.full_after(None);
+    open.close();
+    assert!(bench.disk.read_file(&bench.path("leader-epoch-checkpoint")).is_some());
+    let mut open = bench.open_clean();
+    assert_eq!(open.facts(), facts);
+}
+
+#[test]
+fn a_snapshot_from_before_the_first_segment_is_not_gone_on_from() {
+    // The batches between it and the first segment are on no disk any more: a transaction that was open in it would
+    // stay open for ever.
+    let bench = Bench::new(1).segment_bytes(300);
+    let mut open = bench.open_unclean();
+    open.produce(data(Some((1, 0, 0)), true, 1, 250)); // 0
+    open.produce(plain(1, 250)); // 1
+    open.coordinate(marker(true, 1, 0, 0)); // 2: a snapshot at 2 knows the transaction
+    open.produce(plain(1, 250)); // 3: a snapshot at 3
+    let snapshots: Vec<i64> = open.log.partition_file().snapshots().map(|(at, _)| at.get()).collect();
+    assert_eq!(snapshots, [2, 3]);
+    open.sync();
+    assert_eq!(open.log.view().last_stable_offset, offset(4));
+    drop(open);
+    for (base, suffix) in [(0, "log"), (1, "log"), (2, "log"), (3, "snapshot")] {
+        assert!(bench.disk.remove_file(&bench.path(&format!("{base:020}.{suffix}"))), "{base}");
+    }
+    for clean in [true, false] {
+        let copy = bench.fork();
+        let open = if clean { copy.open_clean() } else { copy.open_unclean() };
+        assert_eq!(open.log.view().last_stable_offset, offset(4), "clean {clean}");
+        assert!(open.log.open_transactions().is_empty());
+    }
+}
+
+#[test]
+fn b7_a_snapshot_above_the_checked_offset_is_not_loaded() {
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    open.produce(data(Some((1, 0, 0)), true, 1, 10));
+    open.coordinate(barrier());
+    open.produce(data(Some((1, 0, 0)), false, 1, 10));
+    open.sync();
+    let facts = open.facts();
+    assert_eq!(facts.barriers, [(offset(1), true)]);
+    open.close();
+    let path = bench.side_dir.join("partition");
+    let mut file = PartitionFile::decode(&bench.disk.read_file(&path).unwrap()).unwrap();
+    let (at, crc) = file.snapshots().last().unwrap();
+    file = PartitionFile::new(offset(0));
+    file.note_snapshot(at, crc);
+    bench.disk.write_file(&path, &file.encode());
+    let mut open = bench.open_clean();
+    assert_eq!(open.facts(), facts);
+    let reason = NoSnapshot::NoneNamed;
+    assert_eq!(open.report.producer_state, ProducerStateSource::Replay { from: offset(0), reason });
+}
+
+#[test]
+fn an_index_that_leads_behind_the_snapshots_offset_leaves_nothing_out() {
+    let bench = Bench::new(1).segment_bytes(1 << 20);
+    let mut open = bench.open_unclean();
+    for sequence in 0..4 {
+        open.produce(data(Some((1, 0, sequence)), false, 1, 150));
+    }
+    open.close();
+    let mut open = bench.open_clean();
+    for sequence in 0..4 {
+        open.produce(data(Some((2, 0, sequence)), false, 1, 150));
+    }
+    open.produce(data(Some((3, 0, 0)), true, 1, 150));
+    open.sync();
+    let (facts, producers) = (open.facts(), open.producers());
+    open.close();
+    // The snapshot at the end is lost, the one before is not; the index ends below it and points far behind it.
+    assert!(bench.disk.remove_file(&bench.path("00000000000000000009.snapshot")));
+    let path = bench.path("00000000000000000000.index");
+    let mut index = bench.disk.read_file(&path).unwrap();
+    let last = index[index.len() - 4..].to_vec();
+    index.truncate(16);
+    let size = u32::try_from(bench.log_bytes().len()).unwrap();
+    for position in [last, size.to_be_bytes().to_vec(), (size + 7).to_be_bytes().to_vec()] {
+        index[12..].copy_from_slice(&position);
+        bench.disk.write_file(&path, &index);
+        let mut open = bench.fork().open_clean();
+        assert_eq!(open.facts(), facts);
+        assert_equal_state(&open.producers(), &producers, "a lying index");
+    }
+}
+
+/// Three segments, and what a cleaner left beside them.
+fn with_leftovers(seed: u64, leave: impl Fn(&Bench, [Vec<u8>; 3])) -> (Bench, Facts, Vec<u8>) {
+    let bench = Bench::new(seed).segment_bytes(300);
+    let mut open = bench.open_unclean();
+    for sequence in 0..3 {
+        open.produce(data(Some((1, 0, sequence)), false, 1, 200));
+    }
+    open.sync();
+    let facts = open.facts();
+    let bytes = bench.log_bytes();
+    drop(open);
+    let segment = |base: i64| bench.disk.read_file(&bench.path(&format!("{base:020}.log"))).unwrap();
+    leave(&bench, [segment(0), segment(1), segment(2)]);
+    (bench, facts, bytes)
+}
+
+#[test]
+fn a_swap_survives_a_power_cut_at_every_operation() {
+    // TAIL-8.
+    for seed in 1..=8 {
+        // Two segments had been merged.
+        let merged = with_leftovers(seed, |bench, [first, second, _]| {
+            let path = bench.path("00000000000000000000.log.swap");
+            bench.disk.write_file(&path, &[first, second].concat());
+        });
+        // One was being split: KAFKA-6264.
+        let split = with_leftovers(seed, |bench, [first, second, _]| {
+            bench.disk.write_file(&bench.path("00000000000000000000.log"), &[&first[..], &second].concat());
+            bench.disk.remove_file(&bench.path("00000000000000000001.log"));
+            bench.disk.write_file(&bench.path("00000000000000000000.log.cleaned"), &first);
+            bench.disk.write_file(&bench.path("00000000000000000001.log.swap"), &second);
+        });
+        for (bench, facts, bytes) in [merged, split] {
+            let first = bench.disk.op_count();
+            let whole = bench.fork();
+            drop(whole.open_unclean());
+            let operations = whole.disk.op_count() - first;
+            assert!(operations > 10);
+            for names in [NameFate::Kept, NameFate::Undone, NameFate::Mixed] {
+                for operation in 1..=operations {
+                    let cut = bench.fork();
+                    cut.disk.crash_at(first + operation);
+                    assert!(cut.try_open(cut.options()).is_err(), "the disk goes off on the way");
+                    cut.disk.crash(CrashPolicy { data: DataFate::Dropped, names });
+                    let mut open = cut.open_unclean();
+                    assert_eq!(open.facts(), facts, "{operation} {names:?}");
+                    assert_eq!(cut.log_bytes(), bytes);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn b10_an_append_that_fails_behind_a_roll_leaves_what_its_bytes_say() {
+    // One replicated append over three segments: an ABORT in the first, a barrier at which one is aborted in the second.
+    let batches = || {
+        vec![
+            placed(data(Some((1, 0, 1)), true, 1, 10), 2, 0),
+            placed(marker(false, 1, 0, 0), 3, 0),
+            placed(plain(1, 250), 4, 1),
+            placed(barrier(), 5, 1),
+            placed(plain(1, 280), 6, 2),
+        ]
+    };
+    let start = || {
+        let bench = Bench::new(1).segment_bytes(400);
+        let mut open = bench.open_unclean();
+        open.replicate(placed(data(Some((1, 0, 0)), true, 1, 10), 0, 0));
+        open.replicate(placed(data(Some((2, 0, 0)), true, 1, 10), 1, 0));
+        open.sync();
+        (bench, open)
+    };
+    let mut refused = 0;
+    for room in (0..3000).step_by(7) {
+        let (bench, mut open) = start();
+        bench.disk.full_after(Some(room));
+        let all = BytesMut::from(&batches().concat()[..]);
+        let failed = open.append(all, &replication()).is_err();
+        refused += usize::from(failed);
+        let recovery_point = open.log.recovery_point();
+        drop(open);
+        bench.disk.full_after(None);
+        // What the bytes say: a replay of everything.
+        let bare = bench.fork();
+        bare.remove_auxiliary_files();
+        let mut replayed = bare.open_unclean();
+        let mut options = bench.options();
+        options.recovery_point = recovery_point;
+        let mut open = bench.open(options);
+        assert_eq!(open.facts(), replayed.facts(), "room {room}");
+        assert_equal_state(&open.producers(), &replayed.producers(), "after a failed append");
+    }
+    assert!(refused > 50, "{refused}");
+}
