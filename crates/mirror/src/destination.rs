@@ -86,7 +86,7 @@ pub struct Transition {
 #[non_exhaustive]
 pub enum DestinationError {
     /// The store's state epoch is another one: somebody else decided meanwhile. Reload.
-    #[error("state epoch is fenced: expected {expected:?}, the store has {found:?}")]
+    #[error("state epoch is fenced: the store has another one than was expected")]
     Fenced {
         /// What the transition expected.
         expected: Option<i32>,

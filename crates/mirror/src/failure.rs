@@ -29,8 +29,9 @@ pub enum Failure {
     },
     /// The source has another history below our end: an unclean election.
     #[error(
-        "the source's history leaves the mirror's below {log_end}: \
-         its epoch {epoch:?} ends at {end_offset:?}; an unclean leader election at the source"
+        "the source's history leaves the mirror's, which ends at {log_end}: the source's epoch {} ends at {}; \
+         it lost what was mirrored, as by an unclean leader election",
+        or_unknown(epoch.as_ref()), or_unknown(end_offset.as_ref())
     )]
     Diverged {
         /// Our log end.
@@ -147,6 +148,10 @@ pub enum Failure {
     },
 }
 
+fn or_unknown(value: Option<&impl std::fmt::Display>) -> String {
+    value.map_or_else(|| "unknown".to_owned(), ToString::to_string)
+}
+
 impl Failure {
     /// A short fixed name, for metrics and programs.
     #[must_use]
@@ -168,5 +173,24 @@ impl Failure {
             Self::Destination { .. } => "destination",
             Self::Stored { name, .. } => name,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_for_people() {
+        let offset = |raw| Offset::new(raw).expect("not negative");
+        let failure =
+            Failure::Diverged { log_end: offset(9), epoch: LeaderEpoch::new(3), end_offset: Some(offset(7)) };
+        assert_eq!(
+            failure.to_string(),
+            "the source's history leaves the mirror's, which ends at 9: the source's epoch 3 ends at 7; \
+             it lost what was mirrored, as by an unclean leader election"
+        );
+        let failure = Failure::Diverged { log_end: offset(9), epoch: None, end_offset: None };
+        assert!(failure.to_string().contains("epoch unknown ends at unknown"));
     }
 }

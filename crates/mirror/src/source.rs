@@ -90,7 +90,7 @@ pub enum SourceCode {
     CorruptMessage,
     /// No such topic or partition (3).
     UnknownTopicOrPartition,
-    /// Not the leader any more, or no leader (5, 6, 9).
+    /// Not the leader any more, no leader, or one whose disk failed (5, 6, 9, 56).
     NotLeader,
     /// Our knowledge of the leader's epoch is old (74).
     FencedLeaderEpoch,
@@ -117,7 +117,7 @@ impl SourceCode {
             1 => Self::OffsetOutOfRange,
             2 | 87 => Self::CorruptMessage,
             3 => Self::UnknownTopicOrPartition,
-            5 | 6 | 9 => Self::NotLeader,
+            5 | 6 | 9 | 56 => Self::NotLeader,
             29..=31 => Self::AuthorizationFailed,
             74 => Self::FencedLeaderEpoch,
             75 => Self::UnknownLeaderEpoch,

@@ -225,6 +225,26 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_has_the_same_table() {
+        let document = include_str!("../../../docs/architecture.md");
+        assert!(
+            document.contains(&draw_transitions()),
+            "docs/architecture.md must have:\n{}",
+            draw_transitions()
+        );
+    }
+
+    #[test]
+    fn the_wire_has_the_same_codes_and_names() {
+        use weir_wire::kip1279::MirrorPartitionState as Wire;
+        assert_eq!(Wire::ALL.len(), S::ALL.len());
+        for state in Wire::ALL {
+            let ours = S::from_code(state.code()).expect("known here");
+            assert_eq!(ours.name(), state.name());
+        }
+    }
+
+    #[test]
     fn codes_and_names_are_unique_and_come_back() {
         for state in S::ALL {
             assert_eq!(S::from_code(state.code()), Some(state));

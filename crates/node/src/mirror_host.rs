@@ -144,6 +144,14 @@ pub enum MirrorError {
         /// The topic.
         topic: String,
     },
+    /// Partitions of the topic are FAILED: what the source had is not all here.
+    #[error("topic {topic} is not whole here: {reasons}")]
+    TopicFailed {
+        /// The topic.
+        topic: String,
+        /// Each FAILED partition with its reason.
+        reasons: String,
+    },
     /// The source has another number of partitions than we.
     #[error("topic {topic} has {ours} partitions here and {theirs} at the source")]
     PartitionCount {
@@ -207,6 +215,8 @@ impl MirrorError {
             Self::TopicExists { .. } => ErrorCode::INCONSISTENT_TOPIC_ID,
             Self::TopicInOtherMirror { .. } => error::TOPIC_ALREADY_IN_CLUSTER_MIRROR,
             Self::TopicStopped { .. } => error::INVALID_CLUSTER_MIRROR_STATE,
+            // READ_ONLY_TOPIC: it stays so until the operator accepts what is missing.
+            Self::TopicFailed { .. } => error::READ_ONLY_TOPIC,
             Self::PartitionCount { .. } => ErrorCode::INVALID_PARTITIONS,
             Self::TopicNotInMirror { .. } => error::TOPIC_NOT_IN_CLUSTER_MIRROR,
             Self::NotEmpty { .. } => error::CLUSTER_MIRROR_NOT_EMPTY,
@@ -218,52 +228,6 @@ impl MirrorError {
 
 fn metadata_failed(error: &MetadataError) -> MirrorError {
     MirrorError::Metadata { cause: describe(error) }
-}
-
-/// Why a client may not write to a partition.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("topic {topic} is read-only: partition {partition} is mirrored by {mirror} and {state}")]
-pub struct Refusal {
-    /// The topic.
-    pub topic: String,
-    /// The partition.
-    pub partition: i32,
-    /// The mirror that owns it.
-    pub mirror: String,
-    /// The partition's state.
-    pub state: String,
-}
-
-/// Who may write where: the view of the mirrors that the produce path has.
-///
-/// The shard enforces the same at its gate; asking here first gives the client's error its words.
-#[derive(Clone, Debug)]
-pub struct MirrorRegistry {
-    node: Arc<Node>,
-}
-
-impl MirrorRegistry {
-    /// The registry of a node.
-    pub fn new(node: Arc<Node>) -> Self {
-        Self { node }
-    }
-
-    /// Whether clients may write to a partition.
-    ///
-    /// # Errors
-    /// [`Refusal`] while a mirror owns it; also when its state is not known.
-    pub fn write_guard(&self, topic: &str, partition: i32) -> Result<(), Refusal> {
-        let metadata = self.node.metadata();
-        // A topic that does not exist is somebody else's error.
-        let Some(found) = metadata.topic(topic) else { return Ok(()) };
-        let id = PartitionId { topic_id: found.id, partition };
-        match metadata.leadership(id).read_only {
-            None => Ok(()),
-            Some(ReadOnly { mirror, state }) => {
-                Err(Refusal { topic: topic.to_owned(), partition, mirror, state })
-            }
-        }
-    }
 }
 
 /// A mirror as listed.
@@ -394,13 +358,18 @@ impl MirrorHost {
         configs: impl IntoIterator<Item = (String, Option<String>)>,
     ) -> Result<(), MirrorError> {
         let mut definition = Definition::new(name, configs)?;
-        let _one_at_a_time = self.changes.lock().await;
+        let exists = || MirrorError::Exists { name: name.to_owned() };
         if self.get(name).is_ok() {
-            return Err(MirrorError::Exists { name: name.to_owned() });
+            return Err(exists());
         }
         let source = KafkaSource::new(definition.bootstrap(), definition.client());
         let metadata = self.ask(&definition, &source, Some(&[])).await?;
         definition.source_cluster_id = metadata.cluster_id;
+        // Not before: a stop must never wait for a source.
+        let _one_at_a_time = self.changes.lock().await;
+        if self.get(name).is_ok() {
+            return Err(exists());
+        }
         let key = Definition::key(name);
         let change = Change {
             compare: vec![Compare::absent(key.as_str())],
@@ -462,7 +431,6 @@ impl MirrorHost {
         exclude: &[String],
     ) -> Result<Vec<(String, Result<(), MirrorError>)>, MirrorError> {
         let running = self.get(name)?;
-        let _one_at_a_time = self.changes.lock().await;
         let metadata = self.ask(&running.definition, running.mirror.source(), None).await?;
         let at_source: BTreeSet<&str> = metadata.topics.keys().map(String::as_str).collect();
         let mut chosen = BTreeMap::new();
@@ -501,6 +469,8 @@ impl MirrorHost {
         let mut configs = configs
             .map_err(|_| unreachable(format!("nothing came within {} s", SOURCE_TIMEOUT.as_secs())))?
             .map_err(|error| unreachable(error.to_string()))?;
+        // Not before: a stop must never wait for a source.
+        let _one_at_a_time = self.changes.lock().await;
         let mut results = Vec::new();
         for (topic, error) in chosen {
             let result = match (error, metadata.topics.get(&topic)) {
@@ -638,12 +608,16 @@ impl MirrorHost {
     /// Stops topics of a mirror, by name or pattern: the stop sequence of each partition begins,
     /// and its state says when it is done. A topic that is stopped already is no error.
     ///
+    /// A topic with a FAILED partition becomes writable only with `accept_gap` (M3): what the
+    /// source had behind the failure is missing here.
+    ///
     /// # Errors
     /// [`MirrorError`] if nothing was tried.
     pub async fn stop_topics(
         &self,
         name: &str,
         patterns: &[String],
+        accept_gap: bool,
     ) -> Result<Vec<(String, Result<(), MirrorError>)>, MirrorError> {
         let running = self.get(name)?;
         let _one_at_a_time = self.changes.lock().await;
@@ -665,21 +639,38 @@ impl MirrorHost {
         for (topic, error) in chosen {
             let result = match error {
                 Some(error) => Err(error),
-                None => self.stop_topic(&running, &topic).await,
+                None => self.stop_topic(&running, &topic, accept_gap).await,
             };
             results.push((topic, result));
         }
         Ok(results)
     }
 
-    async fn stop_topic(&self, running: &Running, topic: &str) -> Result<(), MirrorError> {
+    async fn stop_topic(&self, running: &Running, topic: &str, accept_gap: bool) -> Result<(), MirrorError> {
+        let statuses = running.mirror.status();
+        let failed = statuses.iter().filter(|status| {
+            &*status.partition.topic == topic && status.state == MirrorPartitionState::Failed
+        });
+        let reasons: Vec<String> = failed
+            .map(|status| {
+                format!(
+                    "{} is FAILED: {}",
+                    status.partition,
+                    status.attention.as_deref().unwrap_or("no reason")
+                )
+            })
+            .collect();
+        let stopping = running.topics().get(topic) == Some(&Desired::Stopped);
+        if !reasons.is_empty() && !accept_gap && !stopping {
+            return Err(MirrorError::TopicFailed { topic: topic.to_owned(), reasons: reasons.join("; ") });
+        }
         let key = definition::topic_key(&running.definition.name, topic);
         let row = KvOp::put(key, definition::encode_desired(Desired::Stopped));
         let change = Change { ops: vec![row], ..Change::default() };
         self.node.commit(change).await.map_err(|error| metadata_failed(&error))?;
         running.set_topic(topic, Desired::Stopped);
         self.tell(running, topic, Desired::Stopped, false);
-        tracing::info!(mirror = running.definition.name, topic, "stop asked for");
+        tracing::info!(mirror = running.definition.name, topic, accept_gap, "stop asked for");
         Ok(())
     }
 

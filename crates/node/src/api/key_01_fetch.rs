@@ -14,8 +14,8 @@ use weir_format::{LeaderEpoch, Offset};
 use weir_log::Isolation;
 use weir_wire::ErrorCode;
 use weir_wire::fetch::{
-    AbortedTransaction, EpochEndOffset, FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse,
-    FetchTopicResponse, NO_SESSION_ID, READ_COMMITTED,
+    AbortedTransaction, EpochEndOffset, FINAL_SESSION_EPOCH, FetchPartition, FetchPartitionResponse,
+    FetchRequest, FetchResponse, FetchTopicResponse, INITIAL_SESSION_EPOCH, READ_COMMITTED,
 };
 
 use super::{Call, TopicRef, served_partition};
@@ -28,8 +28,9 @@ const BY_ID: i16 = 13;
 const MAX_BYTES: usize = 55 << 20;
 
 pub(super) async fn handle(call: Call, request: FetchRequest) -> FetchResponse {
-    // Sessions are offered by no answer of ours, so none can be continued.
-    if request.session_id != NO_SESSION_ID {
+    // Sessions are offered by no answer of ours, so none can be continued. Kafka: the id counts only
+    // where the epoch says that one is (kafka-go sends −1 as both).
+    if !matches!(request.session_epoch, INITIAL_SESSION_EPOCH | FINAL_SESSION_EPOCH) {
         return FetchResponse { error_code: ErrorCode::FETCH_SESSION_ID_NOT_FOUND, ..Default::default() };
     }
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));

@@ -13,7 +13,7 @@ pub(super) async fn handle(call: Call, request: StopMirrorTopicsRequest) -> Stop
     let stopped = if request.dry_run {
         Err(MirrorError::NotInThisVersion { what: "a dry run of a stop" })
     } else {
-        call.mirrors.stop_topics(&request.mirror_name, &patterns).await
+        call.mirrors.stop_topics(&request.mirror_name, &patterns, request.accept_gap).await
     };
     let mut response = StopMirrorTopicsResponse::default();
     match stopped {

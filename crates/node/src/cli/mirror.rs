@@ -119,6 +119,9 @@ struct Stop {
     /// The mirror's name once more: needed where nobody can be asked.
     #[arg(long, value_name = "NAME")]
     confirm: Option<String>,
+    /// Make topics with FAILED partitions writable, although data of the source is missing here.
+    #[arg(long)]
+    accept_gap: bool,
     /// Do not wait until the topics are writable.
     #[arg(long)]
     no_wait: bool,
@@ -305,6 +308,9 @@ fn remedy(code: ErrorCode) -> &'static str {
         error::CLUSTER_MIRROR_ALREADY_EXISTS => {
             "weir mirror start adds topics to it; weir mirror delete forgets it"
         }
+        error::READ_ONLY_TOPIC => {
+            "add --accept-gap to make it writable with what is here; what the source had beyond is then missing"
+        }
         error::CLUSTER_MIRROR_NOT_EMPTY => "weir mirror stop makes them writable first",
         error::TOPIC_NOT_IN_CLUSTER_MIRROR => "weir mirror describe shows its topics",
         error::TOPIC_ALREADY_IN_CLUSTER_MIRROR => "stop it in the other mirror first",
@@ -444,6 +450,7 @@ impl Stop {
         let request = StopMirrorTopicsRequest {
             mirror_name: text(name),
             topics: self.topics.iter().map(|topic| MirrorTopic { topic_name: text(topic) }).collect(),
+            accept_gap: self.accept_gap,
             ..StopMirrorTopicsRequest::default()
         };
         let response = client.ask(&request).await?;
@@ -698,8 +705,12 @@ fn table(lines: &[Line]) -> String {
 }
 
 fn failed_table(lines: &[Line]) -> String {
-    let columns = |cells: [&str; 4]| row(&cells.into_iter().zip([30, 40, 10, 7]).collect::<Vec<_>>());
-    let mut table = vec![format!("{:<90} ERROR", columns(["MIRROR", "TOPIC", "PARTITION", "RETRY"]))];
+    // RETRY is 7 wide in the KIP, and its longest word is 12 long: that one pushes.
+    let columns = |cells: [&str; 3], retry: &str, error: &str| {
+        let row = row(&cells.into_iter().zip([30, 40, 10]).collect::<Vec<_>>());
+        format!("{row:<82} {retry:<7} {error}")
+    };
+    let mut table = vec![columns(["MIRROR", "TOPIC", "PARTITION"], "RETRY", "ERROR")];
     for line in lines {
         let partition = &line.partition;
         let reason = partition.error_message.as_deref().unwrap_or("-");
@@ -709,9 +720,8 @@ fn failed_table(lines: &[Line]) -> String {
             reason.to_owned()
         };
         // Nothing is retried by itself in this version.
-        let cells =
-            columns([&line.mirror, &line.topic, &partition.partition_index.to_string(), "NonRetryable"]);
-        table.push(format!("{cells:<90} {reason}"));
+        let cells = [&*line.mirror, &line.topic, &partition.partition_index.to_string()];
+        table.push(columns(cells, "NonRetryable", &reason));
     }
     table.join("\n")
 }
@@ -812,6 +822,19 @@ mod tests {
         );
         assert!(rows[2].contains(&format!("...{}", "x".repeat(37))), "{}", rows[2]);
         assert!(rows[2].contains(" -               0 "), "{}", rows[2]);
+    }
+
+    #[test]
+    fn the_table_of_failed_ones_has_the_reason_cut_at_eighty() {
+        let lines = [line("orders", "FAILED", 9, 3, Some(&"w".repeat(100)))];
+        let table = failed_table(&lines);
+        let rows: Vec<&str> = table.lines().collect();
+        assert_eq!(
+            rows[0],
+            format!("{:<30} {:<40} {:<10} {:<7} ERROR", "MIRROR", "TOPIC", "PARTITION", "RETRY")
+        );
+        let reason = format!("{}...", "w".repeat(77));
+        assert_eq!(rows[1], format!("{:<30} {:<40} {:<10} NonRetryable {reason}", "dr", "orders", 0));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use weir_format::{
 };
 use weir_log::AppendParams;
 use weir_node::metadata::PartitionId;
-use weir_node::mirror_host::MirrorRegistry;
 use weir_wire::ErrorCode;
 use weir_wire::fetch::READ_COMMITTED;
 use weir_wire::kip1279::{
@@ -180,9 +179,6 @@ async fn a_topic_is_mirrored_switched_to_and_mirrored_in_turn() {
     assert_eq!(refused.error_code, ErrorCode::POLICY_VIOLATION);
     let words = refused.error_message.expect("says why").to_string();
     assert!(words.contains("dr") && words.contains("MIRRORING"), "{words}");
-    let registry = MirrorRegistry::new(b.server.node().clone());
-    let refusal = registry.write_guard("orders", 0).expect_err("read-only");
-    assert_eq!((refusal.mirror.as_str(), refusal.state.as_str()), ("dr", "MIRRORING"));
     let name = StrBytes::from("dr");
     let delete = DeleteClusterMirrorRequest { mirror_name: name, ..DeleteClusterMirrorRequest::default() };
     assert_eq!(to_b.call(&delete).await.error_code, kip1279::error::CLUSTER_MIRROR_NOT_EMPTY);
@@ -215,7 +211,6 @@ async fn a_topic_is_mirrored_switched_to_and_mirrored_in_turn() {
     let partition = until_state(&mut to_b, "STOPPED").await.remove(0);
     assert_eq!((partition.last_mirror_offset, partition.last_mirror_epoch), (8, 0));
     assert_eq!((partition.barrier_offset, partition.leader_epoch), (9, 1011));
-    assert_eq!(registry.write_guard("orders", 0), Ok(()));
 
     // The same producer id, epoch and sequence as one that was mirrored: it lands, and is not
     // taken for a duplicate.
@@ -298,6 +293,54 @@ async fn a_killed_mirror_goes_on_where_it_was_and_a_stopped_one_stays_stopped() 
     assert_eq!((landed.error_code, landed.base_offset), (ErrorCode::NONE, end + 1));
     b.signal(Signal::TERM);
     assert!(b.wait().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_partition_is_writable_only_when_the_gap_is_accepted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let a = TestNode::start(&dir.path().join("a")).await;
+    let b = TestNode::start(&dir.path().join("b")).await;
+    let (mut to_a, mut to_b) = (a.connect().await, b.connect().await);
+    to_a.create_topic("orders", 1, &[]).await;
+    for value in ["0", "1", "2"] {
+        assert!(to_a.produce("orders", batch(&[value]), -1).await.error_code.is_none());
+    }
+    start_mirror(dir.path(), &b.address(), &a.address(), "orders").await;
+    until_equal(&mut to_b, &mut to_a, "orders").await;
+    // The source loses what was mirrored: an unclean election, or a disk that lied.
+    let topic_id = a.server.node().metadata().topic("orders").expect("exists").id;
+    let handle = a.server.node().partition(PartitionId { topic_id, partition: 0 }).expect("exists");
+    handle.truncate_to(weir_format::Offset::new(1).expect("not negative")).await.expect("cuts");
+    let partition = until_state(&mut to_b, "FAILED").await.remove(0);
+    assert_eq!(
+        partition.failure.as_deref(),
+        Some("diverged"),
+        "the source says where its history leaves ours"
+    );
+    let words = partition.error_message.expect("says why").to_string();
+    assert!(words.contains("which ends at 3") && words.contains("epoch 0 ends at 1"), "{words}");
+    assert_eq!(to_b.values("orders", 0).await, ["0", "1", "2"], "nothing was cut");
+    let server = b.address();
+    let failed = done(&["describe", "--bootstrap-server", &server, "--failed"]).await;
+    assert!(failed.contains("NonRetryable the source's history leaves"), "{failed}");
+
+    let stop = ["stop", "--bootstrap-server", &server, "dr", "--topics", "orders", "--confirm", "dr"];
+    let output = mirror(&stop).await;
+    assert_eq!(code(&output), 1);
+    let said = stderr(&output);
+    assert!(said.contains("orders-0 is FAILED") && said.contains("--accept-gap"), "{said}");
+    let refused = to_b.produce("orders", batch(&["no"]), -1).await;
+    assert_eq!(refused.error_code, ErrorCode::POLICY_VIOLATION);
+    // Trying again changes nothing while the source is as it is.
+    done(&["start", "--bootstrap-server", &server, "dr", "--topics", "orders"]).await;
+    until_state(&mut to_b, "FAILED").await;
+    let said = done(&[&stop[..], &["--accept-gap"]].concat()).await;
+    assert!(said.contains("MIRROR_PID_RESET at 3"), "{said}");
+    let landed = to_b.produce("orders", batch(&["ours"]), -1).await;
+    assert_eq!((landed.error_code, landed.base_offset), (ErrorCode::NONE, 4));
+    for node in [a, b] {
+        node.server.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
