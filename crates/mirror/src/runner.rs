@@ -1055,7 +1055,7 @@ impl<S: Source, D: Destination> PartitionTask<S, D> {
         self.shared.remove_slot(&self.partition).await;
         let log = match self.shared.destination.log_state(&self.partition).await {
             Ok(log) => log,
-            Err(error) => return Some(Event::Failed(Failure::Destination { cause: error.to_string() })),
+            Err(error) => return Some(Event::LogFailed { cause: error.to_string() }),
         };
         self.shared.set_interested(&self.partition, Some(self.topic_id));
         self.progress.update(|progress| progress.log_end_offset = Some(log.log_end_offset));
@@ -1154,11 +1154,13 @@ async fn align<S: Source, D: Destination>(
     progress: Arc<Progress>,
 ) -> Event {
     let mut views = shared.view.subscribe();
+    // What an older round said of a topic may be why this is tried again.
+    let began_in = views.borrow().round;
     let mut attempt = 0;
     let mut suspect = None;
     loop {
         let view = Arc::clone(&views.borrow_and_update());
-        if let Some(failure) = view.failures.get(&partition.topic) {
+        if let Some(failure) = view.failures.get(&partition.topic).filter(|_| view.round != began_in) {
             return Event::Failed(failure.clone());
         }
         let cause = match view.leader(&partition) {

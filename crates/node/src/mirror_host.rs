@@ -19,10 +19,14 @@ use weir_mirror::barrier::EPOCH_HEADROOM;
 use weir_mirror::kafka_source::KafkaSource;
 use weir_mirror::partition::Desired;
 use weir_mirror::runner::{Mirror, PartitionStatus};
-use weir_mirror::source::{Source, SourceCode, SourceMetadata, SourceTopic, TopicId, TopicPartition};
+use weir_mirror::source::{
+    Source, SourceCode, SourceMetadata, SourceTopic, TopicConfig, TopicId, TopicPartition,
+};
 use weir_mirror::state::MirrorPartitionState;
+use weir_segment::layout::is_valid_topic_name;
 use weir_wire::{ErrorCode, kip1279};
 
+use crate::config::check_topic_configs;
 use crate::meta_kv::{Compare, KvOp, MAX_TXN_OPS};
 use crate::metadata::{Change, Leadership, MetadataError, PartitionId, ReadOnly, Topic};
 use crate::node::{CreateTopicError, Node};
@@ -41,6 +45,8 @@ use destination::{NodeDestination, record_key};
 const SOURCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Rows that go into the transaction that makes a topic; further ones are written by the mirror.
 const ROWS_WITH_TOPIC: usize = MAX_TXN_OPS - 16;
+/// Most partitions of a topic that is mirrored. Kafka: `ReplicationControlManager`.
+const MAX_PARTITIONS: usize = 10_000;
 /// KIP-1279, default of `topics.exclude`: patterns leave these out.
 const INTERNAL_PREFIX: &str = "__";
 
@@ -477,11 +483,7 @@ impl MirrorHost {
                 (Some(error), _) => Err(error),
                 (None, Some(found)) => {
                     let settings = configs.remove(topic.as_str()).unwrap_or_default();
-                    let settings = settings
-                        .into_iter()
-                        .filter(|config| !running.definition.excludes_config(&config.name))
-                        .filter_map(|config| Some((config.name, config.value?)))
-                        .collect();
+                    let settings = usable_settings(&running.definition, &topic, settings);
                     self.start_topic(&running, &topic, found, settings).await
                 }
                 // Chosen from this very map.
@@ -499,10 +501,7 @@ impl MirrorHost {
         at_source: &SourceTopic,
         configs: BTreeMap<String, String>,
     ) -> Result<(), MirrorError> {
-        if at_source.code != SourceCode::None || at_source.partitions.is_empty() {
-            let code = at_source.code.to_string();
-            return Err(MirrorError::SourceRefuses { topic: name.to_owned(), code });
-        }
+        let partitions = check_topic(name, at_source)?;
         let mirror = running.definition.name.as_str();
         for other in self.all() {
             let active = other.topics().get(name) == Some(&Desired::Mirroring);
@@ -514,7 +513,7 @@ impl MirrorHost {
         let row =
             KvOp::put(definition::topic_key(mirror, name), definition::encode_desired(Desired::Mirroring));
         match self.node.metadata().topic(name) {
-            None => self.create_topic(running, name, at_source, configs, row).await?,
+            None => self.create_topic(running, name, at_source, partitions, configs, row).await?,
             Some(ours) => {
                 self.check_existing(running, &ours, at_source).await?;
                 let change = Change { ops: vec![row], ..Change::default() };
@@ -531,6 +530,7 @@ impl MirrorHost {
         running: &Running,
         name: &str,
         at_source: &SourceTopic,
+        partitions: i32,
         configs: BTreeMap<String, String>,
         row: KvOp,
     ) -> Result<(), MirrorError> {
@@ -541,18 +541,6 @@ impl MirrorHost {
         } else {
             Uuid(at_source.id.0)
         };
-        let contiguous = at_source.partitions.keys().copied().eq(0..);
-        let count = i32::try_from(at_source.partitions.len()).ok().filter(|_| {
-            // The last number is as good as the count if none is left out.
-            contiguous
-                || at_source
-                    .partitions
-                    .keys()
-                    .enumerate()
-                    .all(|(at, number)| i32::try_from(at) == Ok(*number))
-        });
-        let partitions =
-            count.ok_or_else(|| failed("the source's partition numbers have holes".to_owned()))?;
         let mirror = running.definition.name.clone();
         // M5 from the first moment on; the mirror checks it again before its first fetch.
         let rows = at_source.partitions.iter().take(ROWS_WITH_TOPIC).map(|(number, partition)| {
@@ -761,6 +749,53 @@ impl MirrorHost {
     }
 }
 
+/// Whether a topic of the source, which is not trusted, can be one of ours; its partitions.
+fn check_topic(name: &str, at_source: &SourceTopic) -> Result<i32, MirrorError> {
+    if at_source.code != SourceCode::None || at_source.partitions.is_empty() {
+        let code = at_source.code.to_string();
+        return Err(MirrorError::SourceRefuses { topic: name.to_owned(), code });
+    }
+    let cause = if !is_valid_topic_name(name) {
+        // It would become the name of a directory.
+        "its name is none that a topic may have"
+    } else if at_source.partitions.len() > MAX_PARTITIONS {
+        "it has more than 10000 partitions"
+    } else if at_source.partitions.keys().enumerate().any(|(at, number)| i32::try_from(at) != Ok(*number)) {
+        "its partition numbers have holes"
+    } else {
+        // The last number is one below the count.
+        return Ok(at_source.partitions.keys().next_back().map_or(0, |last| last.saturating_add(1)));
+    };
+    Err(MirrorError::CreateTopic { topic: name.to_owned(), cause: cause.to_owned() })
+}
+
+/// The settings of a source topic that are taken over: not those that are excluded, nor those
+/// that this version does not know, which a newer source may have.
+fn usable_settings(
+    definition: &Definition,
+    topic: &str,
+    settings: Vec<TopicConfig>,
+) -> BTreeMap<String, String> {
+    let mut usable = BTreeMap::new();
+    for TopicConfig { name, value } in settings {
+        let Some(value) = value.filter(|_| !definition.excludes_config(&name)) else { continue };
+        match check_topic_configs(&BTreeMap::from([(name.clone(), value.clone())])) {
+            Ok(()) => {
+                usable.insert(name, value);
+            }
+            Err(reason) => {
+                tracing::warn!(
+                    mirror = definition.name,
+                    topic,
+                    reason,
+                    "a setting of the source is left out"
+                );
+            }
+        }
+    }
+    usable
+}
+
 /// A topic's name, or a pattern of names.
 struct Pattern {
     text: String,
@@ -798,6 +833,57 @@ fn patterns_of(texts: &[String]) -> Result<Vec<Pattern>, MirrorError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_mirror::source::SourcePartition;
+
+    fn topic(numbers: impl IntoIterator<Item = i32>) -> SourceTopic {
+        let partition = SourcePartition { leader: None, leader_epoch: None };
+        SourceTopic {
+            code: SourceCode::None,
+            id: TopicId([1; 16]),
+            is_internal: false,
+            partitions: numbers.into_iter().map(|number| (number, partition)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_topic_that_a_hostile_source_makes_up_is_refused() {
+        assert_eq!(check_topic("orders", &topic(0..3)).expect("good"), 3);
+        assert_eq!(check_topic("orders", &topic(0..10_000)).expect("good"), 10_000);
+        for (name, numbers) in [
+            ("../../etc", vec![0]),
+            ("", vec![0]),
+            ("..", vec![0]),
+            ("a/b", vec![0]),
+            ("orders", vec![]),
+            ("orders", vec![1]),
+            ("orders", vec![0, 2]),
+            ("orders", vec![i32::MAX]),
+            ("orders", (0..10_001).collect()),
+        ] {
+            assert!(check_topic(name, &topic(numbers.clone())).is_err(), "{name:?} {}", numbers.len());
+        }
+        let refused = SourceTopic { code: SourceCode::AuthorizationFailed, ..topic(0..1) };
+        assert!(matches!(check_topic("orders", &refused), Err(MirrorError::SourceRefuses { .. })));
+    }
+
+    #[test]
+    fn settings_that_are_excluded_unknown_or_wrong_are_left_out() {
+        let bootstrap = [("bootstrap.servers".to_owned(), Some("a:1".to_owned()))];
+        let definition = Definition::new("dr", bootstrap).expect("valid");
+        let settings = [
+            ("retention.ms", Some("-1")),
+            ("cleanup.policy", Some("compact")),
+            ("min.insync.replicas", Some("2")),
+            ("future.option", Some("x")),
+            ("segment.bytes", Some("many")),
+            ("max.message.bytes", None),
+        ];
+        let settings = settings
+            .map(|(name, value)| TopicConfig { name: name.to_owned(), value: value.map(str::to_owned) });
+        let usable = usable_settings(&definition, "orders", settings.to_vec());
+        let names: Vec<&str> = usable.keys().map(String::as_str).collect();
+        assert_eq!(names, ["cleanup.policy", "retention.ms"]);
+    }
 
     #[test]
     fn a_legal_name_is_itself_and_anything_else_a_whole_pattern() {

@@ -862,6 +862,14 @@ async fn a_deleted_or_recreated_topic_is_believed_the_second_time() {
         let failure = world.status(0).failure;
         assert_eq!(failure.as_deref(), Some(if recreated { "topic-recreated" } else { "topic-deleted" }));
         assert_eq!(world.memory.bytes(&tp(0)), mirrored);
+        // Back again, and tried again: what an older round said does not count.
+        set(false);
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.status(0).state, MirrorPartitionState::Failed, "not by itself");
+        world.mirror.try_again(&tp(0));
+        world.source().produce(0, 1, None);
+        world.until_equal(0).await;
+        assert_eq!(world.status(0).state, MirrorPartitionState::Mirroring);
         world.mirror.shutdown().await;
     }
 }
