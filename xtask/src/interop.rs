@@ -40,6 +40,8 @@ const MIRROR: &str = "a-to-b";
 /// Everything a check may use.
 struct World {
     tools: Tools,
+    /// The binary to test; empty where another broker is tested.
+    weir: PathBuf,
     work: PathBuf,
     report: Report,
 }
@@ -55,10 +57,11 @@ pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode> {
     let mut report = Report::new(options.only.clone());
     match Tools::prepare(&work) {
         Ok(tools) => {
-            let mut world = World { tools, work: work.clone(), report };
+            let mut world = World { tools, weir: PathBuf::new(), work: work.clone(), report };
             if let Some(bootstrap) = &options.smoke {
                 clients::smoke(&mut world, bootstrap);
             } else {
+                world.weir = tools::weir()?;
                 tier_1(&mut world);
             }
             report = world.report;

@@ -47,7 +47,7 @@ fn main() -> Result<()> {
             if ours > 0.0 {
                 println!("ratio {name}: beside / weir = {:.1}", theirs / ours);
             } else {
-                println!("ratio {name}: weir's median is 0 at this resolution, beside {theirs:.2}");
+                println!("ratio {name}: weir's median is 0, beside {theirs:.3}");
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -106,19 +106,27 @@ impl Ledger {
     }
 
     /// Sends until told to end or the connection breaks, as it does when the node is killed.
-    fn write_until(mut self, address: String, end: Arc<AtomicBool>) -> JoinHandle<(Self, Result<()>)> {
+    fn write_until(
+        mut self,
+        address: String,
+        end: Arc<AtomicBool>,
+        progress: Arc<AtomicUsize>,
+    ) -> JoinHandle<(Self, Result<()>)> {
         std::thread::spawn(move || {
-            let result = self.write(&address, &end);
+            let result = self.write(&address, &end, &progress);
             (self, result)
         })
     }
 
-    fn write(&mut self, address: &str, end: &AtomicBool) -> Result<()> {
+    fn write(&mut self, address: &str, end: &AtomicBool, progress: &AtomicUsize) -> Result<()> {
         let Ok(mut raw) = Raw::connect(address) else { return Ok(()) };
         while !end.load(Ordering::Relaxed) {
             let batch = self.next();
             match raw.produce(TOPIC, 0, &batch) {
-                Ok((0, offset)) => self.acked.push(offset),
+                Ok((0, offset)) => {
+                    self.acked.push(offset);
+                    progress.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok((error, _)) => return Err(anyhow!("produce answered error {error}")),
                 Err(_) => return Ok(()),
             }
@@ -135,10 +143,11 @@ fn one_round(world: &World, node: &mut Node, writer: &Running, mine: &mut Ledger
     let end = Arc::new(AtomicBool::new(false));
     let ledger = std::mem::take(mine);
     let acked_before = ledger.acked.len();
-    let thread = ledger.write_until(node.address(), Arc::clone(&end));
+    let progress = Arc::new(AtomicUsize::new(0));
+    let thread = ledger.write_until(node.address(), Arc::clone(&end), Arc::clone(&progress));
     let printed_before = writer.stdout().len();
-    let written = wait_until("the writer goes on", Duration::from_secs(60), || {
-        Ok(writer.stdout().len() > printed_before + 500)
+    let written = wait_until("the writers go on", Duration::from_secs(60), || {
+        Ok(progress.load(Ordering::Relaxed) > 2 && writer.stdout().len() > printed_before + 500)
     });
     std::thread::sleep(Duration::from_millis(100 + 37 * u64::from(round)));
     node.kill();

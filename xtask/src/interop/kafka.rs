@@ -116,7 +116,7 @@ fn base64(bytes: &[u8]) -> String {
 pub(crate) fn command_for_bench(folder: &Path) -> Result<(Command, u16)> {
     let tools = Tools::prepare(folder)?;
     let (port, config) = format(&tools, &folder.join("kafka"))?;
-    let mut command = tools.java("kafka.Kafka", 1024);
+    let mut command = tools.plain_java("kafka.Kafka", 1024);
     command.arg(config);
     Ok((command, port))
 }

@@ -44,7 +44,7 @@ impl Node {
     /// Starts a node on a folder that may hold data.
     pub(super) fn start_on(world: &World, name: &str, data: &Path) -> Result<Self> {
         let port = process::free_port()?;
-        let binary = world.tools.weir.clone();
+        let binary = world.weir.clone();
         let running = start(&binary, data, port, &world.work, name)?;
         Ok(Self {
             running,

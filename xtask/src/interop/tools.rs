@@ -1,4 +1,4 @@
-//! What the checks need from outside: Java, Kafka's jars, Python's clients, kcat, and our own binary.
+//! What the checks need: Java, Kafka's jars, Python's clients, kcat, and our own binary.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,11 +23,10 @@ pub(super) struct Tools {
     log_config: PathBuf,
     classes: PathBuf,
     python: PathBuf,
-    pub(super) weir: PathBuf,
 }
 
 impl Tools {
-    /// Fetches what is missing into the cache, compiles our Java programs and builds weir.
+    /// Fetches what is missing into the cache and compiles our Java programs.
     ///
     /// # Errors
     /// Names every program that is not on this machine, and how to get it.
@@ -53,7 +52,7 @@ impl Tools {
         std::fs::write(&log_config, LOG_CONFIG)?;
         let classes = work.join("classes");
         std::fs::create_dir_all(&classes)?;
-        let tools = Self { java: PathBuf::from("java"), libs, log_config, classes, python, weir: weir()? };
+        let tools = Self { java: PathBuf::from("java"), libs, log_config, classes, python };
         tools.compile()?;
         Ok(tools)
     }
@@ -75,16 +74,27 @@ impl Tools {
         format!("{}/*:{}", self.libs.display(), self.classes.display())
     }
 
-    /// `java CLASS` with Kafka's jars and our programs; the heap is in MiB.
+    /// `java CLASS` with Kafka's jars and our programs, as short lives want it; the heap is in MiB.
     pub(super) fn java(&self, class: &str, heap: u32) -> Command {
         let mut java = Command::new(&self.java);
+        java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]);
+        self.with_class(&mut java, class, heap);
+        java
+    }
+
+    /// The same with Java's own defaults, for comparisons.
+    pub(super) fn plain_java(&self, class: &str, heap: u32) -> Command {
+        let mut java = Command::new(&self.java);
+        self.with_class(&mut java, class, heap);
+        java
+    }
+
+    fn with_class(&self, java: &mut Command, class: &str, heap: u32) {
         java.arg(format!("-Xmx{heap}m"))
-            .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"])
             .arg(format!("-Dlog4j2.configurationFile={}", self.log_config.display()))
             .arg("-cp")
             .arg(self.class_path())
             .arg(class);
-        java
     }
 
     /// One of our Python programs.
