@@ -89,6 +89,13 @@ impl LogLoader {
             Some(metadata) if !metadata.is_dir => {
                 return Err(LoadError::NotADirectory { path: dir.to_path_buf() });
             }
+            // What is appended to a file is gone with its name.
+            Some(_) if !config.clean_shutdown => {
+                durable::sync_names(io, dir)?;
+                if io.metadata(&config.side_dir)?.is_some() {
+                    durable::sync_names(io, &config.side_dir)?;
+                }
+            }
             Some(_) => {}
         }
         let mut report =

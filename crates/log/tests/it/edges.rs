@@ -1,11 +1,14 @@
 //! Edges that the laws meet only together: a cut inside a batch and a torn tail behind it, a spoilt index and a snapshot
 //! in the middle of its segment, a full disk and an index that has to be built again.
 
+use std::path::Path;
+
 use bytes::BytesMut;
-use weir_format::BatchReader;
+use weir_format::{BatchBuilder, BatchReader, TimestampMs};
 use weir_log::{AppendError, AppendParams, Isolation, OffsetSpec};
 use weir_recovery::{NoSnapshot, PartitionFile, ProducerStateSource};
 use weir_segment::io::sim::{CrashPolicy, DataFate, NameFate};
+use weir_segment::io::{Io, Open as How};
 
 use super::support::*;
 
@@ -349,4 +352,112 @@ fn b10_an_append_that_fails_behind_a_roll_leaves_what_its_bytes_say() {
         assert_equal_state(&open.producers(), &replayed.producers(), "after a failed append");
     }
     assert!(refused > 50, "{refused}");
+}
+
+#[test]
+fn r1_names_that_a_killed_process_left_unsynced_are_synced_before_anything_is_acknowledged() {
+    // Killed between a call that makes a name and the sync of its directory: the name is there until the power fails.
+    let segment = "00000000000000000000.log";
+    for made in ["the directory", "the segment", "a second segment"] {
+        let bench = Bench::new(1);
+        let mut io = bench.disk.io();
+        io.create_dir_all(bench.dir.parent().unwrap()).unwrap();
+        io.sync_dir(Path::new("/")).unwrap();
+        io.create_dir_all(&bench.dir).unwrap();
+        if made != "the directory" {
+            io.sync_dir(bench.dir.parent().unwrap()).unwrap();
+            io.open(&bench.path(segment), How::CreateNew).unwrap();
+        }
+        if made == "a second segment" {
+            io.sync_dir(&bench.dir).unwrap();
+            io.open(&bench.path("00000000000000000005.log"), How::CreateNew).unwrap();
+        }
+        drop(io);
+        let mut open = bench.open_unclean();
+        let appended = open.produce(plain(1, 10));
+        open.sync();
+        assert_eq!(open.log.view().high_watermark, appended.durable_at);
+        drop(open);
+        bench.disk.crash(CrashPolicy::DROP_ALL);
+        let open = bench.open_unclean();
+        assert_eq!(open.log.log_end_offset(), appended.durable_at, "{made}");
+        assert_eq!(open.log.last_batch().unwrap().base_offset, appended.base_offset, "{made}");
+    }
+}
+
+#[test]
+fn a_log_may_reach_the_largest_offset_and_goes_no_further() {
+    let largest = i64::MAX;
+    let bench = Bench::new(1).segment_bytes(300);
+    let mut open = bench.open_unclean();
+    open.replicate(placed(data(Some((1, 0, 0)), true, 2, 10), largest - 4, 0));
+    open.replicate(placed(marker(false, 1, 0, 0), largest - 2, 0));
+    open.replicate(placed(plain(1, 280), largest - 1, 0));
+    assert_eq!(open.log.log_end_offset(), offset(largest));
+    let params = AppendParams::client(epoch(0), NOW);
+    let refused = open.append(plain(1, 1), &params);
+    assert!(matches!(refused, Err(AppendError::InvalidRecord { .. } | AppendError::ProducerState { .. })));
+    let beyond = {
+        let mut batch = plain(1, 1);
+        batch[..8].copy_from_slice(&largest.to_be_bytes());
+        open.append(batch, &replication())
+    };
+    assert!(matches!(beyond, Err(AppendError::Batch { .. })), "{beyond:?}");
+    open.sync();
+    let facts = open.facts();
+    assert_eq!(facts.last_stable_offset, offset(largest));
+    let first = open.read(0, 1 << 20, Isolation::Committed);
+    assert_eq!(first.aborted.len(), 1);
+    assert!(open.read(largest, 1 << 20, Isolation::Committed).bytes.is_empty());
+    drop(open);
+    let mut open = bench.open_unclean();
+    assert_eq!(open.facts(), facts);
+    open.truncate(largest - 2);
+    assert_eq!(open.log.log_end_offset(), offset(largest - 2));
+    assert_eq!(open.log.open_transactions().len(), 1);
+    open.close();
+    // A segment that begins at the largest offset can hold nothing.
+    bench.disk.write_file(&bench.path(&format!("{largest:020}.log")), b"");
+    for clean in [true, false] {
+        let copy = bench.fork();
+        let mut open = if clean { copy.open_clean() } else { copy.open_unclean() };
+        assert_eq!(open.log.log_end_offset(), offset(largest));
+        assert!(open.append(plain(1, 1), &params).is_err());
+        open.truncate(largest - 4);
+        open.close();
+    }
+}
+
+#[test]
+fn timestamps_of_every_size_are_kept_found_and_do_no_harm() {
+    let stamped = |at: i64| {
+        let batch = BatchBuilder::new().record(TimestampMs::new(at), None, Some(&[b'v'; 120]));
+        batch.build().unwrap()
+    };
+    let stamps = [5, i64::MAX, -1, 0, 7, i64::MAX, 3, i64::MAX - 1, -1, 6];
+    let bench = Bench::new(1).segment_bytes(700);
+    let mut open = bench.open_unclean();
+    for at in stamps {
+        open.produce(stamped(at));
+        open.sync();
+    }
+    let check = |open: &mut Open, what: &str| {
+        for asked in [0, 1, 4, 5, 6, 8, i64::MAX - 1, i64::MAX] {
+            let spec = OffsetSpec::Timestamp(TimestampMs::new(asked));
+            let found = open.log.offset_for(&mut *open.io, spec, Isolation::Uncommitted).unwrap();
+            let expected =
+                stamps.iter().position(|&at| at >= asked).map(|at| offset(i64::try_from(at).unwrap()));
+            assert_eq!(found.map(|found| found.offset), expected, "{what}: {asked}");
+        }
+        let spec = OffsetSpec::MaxTimestamp;
+        let found = open.log.offset_for(&mut *open.io, spec, Isolation::Uncommitted).unwrap().unwrap();
+        assert_eq!((found.offset, found.timestamp), (offset(1), Some(TimestampMs::new(i64::MAX))), "{what}");
+    };
+    check(&mut open, "live");
+    drop(open);
+    check(&mut bench.open_unclean(), "killed");
+    bench.open_unclean().close();
+    check(&mut bench.open_clean(), "stopped");
+    bench.remove_auxiliary_files();
+    check(&mut bench.open_clean(), "bare");
 }

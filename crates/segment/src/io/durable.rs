@@ -89,6 +89,16 @@ pub fn remove(io: &mut dyn Io, path: &Path) -> Result<(), IoError> {
     io.sync_dir(parent(path))
 }
 
+/// Makes a directory's own name and the names in it durable: after a process was killed, some may not be.
+///
+/// # Errors
+/// Any of [`IoError`].
+pub fn sync_names(io: &mut dyn Io, dir: &Path) -> Result<(), IoError> {
+    io.sync_dir(parent(dir))?;
+    // DURABLE: names that another process made and did not live to sync.
+    io.sync_dir(dir)
+}
+
 /// Makes a directory and the missing ones above it, durably.
 ///
 /// # Errors
