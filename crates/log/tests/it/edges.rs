@@ -4,12 +4,14 @@
 use std::path::Path;
 
 use bytes::BytesMut;
-use weir_format::{BatchBuilder, BatchReader, TimestampMs};
+use proptest::prelude::*;
+use weir_format::{BatchBuilder, BatchReader, Offset, RecordBatch, TimestampMs};
 use weir_log::{AppendError, AppendParams, Isolation, OffsetSpec};
 use weir_recovery::{NoSnapshot, PartitionFile, ProducerStateSource};
 use weir_segment::io::sim::{CrashPolicy, DataFate, NameFate};
 use weir_segment::io::{Io, Open as How};
 
+use super::splits::{append_all, source, step};
 use super::support::*;
 
 fn replication() -> AppendParams {
@@ -460,4 +462,218 @@ fn timestamps_of_every_size_are_kept_found_and_do_no_harm() {
     check(&mut bench.open_clean(), "stopped");
     bench.remove_auxiliary_files();
     check(&mut bench.open_clean(), "bare");
+}
+
+/// Everything that writes, until something fails. Returns what was acknowledged, and the log start.
+fn everything_that_writes(open: &mut Open) -> (i64, i64) {
+    let (mut acknowledged, mut start) = (0, 0);
+    let mut run = || -> Result<(), String> {
+        let failed = |error: &dyn std::fmt::Display| error.to_string();
+        let client = AppendParams { may_start_transaction: true, ..AppendParams::client(epoch(0), NOW) };
+        let coordinator = AppendParams::coordinator(epoch(0), NOW);
+        let mut take = |open: &mut Open, batch: BytesMut, params: &AppendParams| {
+            open.append(batch, params).map_err(|error| failed(&error))?;
+            open.sync();
+            acknowledged = open.log.view().high_watermark.get();
+            if open.log.is_offline() { Err("offline".to_string()) } else { Ok(()) }
+        };
+        take(open, data(Some((1, 0, 0)), true, 1, 100), &client)?; // 0
+        take(open, data(Some((2, 0, 0)), true, 1, 100), &client)?; // 1
+        take(open, marker(false, 1, 0, 0), &coordinator)?; // 2
+        take(open, data(Some((3, 0, 0)), false, 3, 100), &client)?; // 3..6
+        take(open, barrier(), &coordinator)?; // 6
+        take(open, data(Some((1, 0, 0)), true, 1, 300), &client)?; // 7
+        take(open, data(Some((2, 0, 0)), false, 1, 200), &client)?; // 8
+        take(open, marker(false, 1, 0, 0), &coordinator)?; // 9
+        open.log.truncate_to(&mut *open.io, offset(9)).map_err(|error| failed(&error))?;
+        take(open, marker(true, 1, 0, 0), &coordinator)?; // 9
+        take(open, data(Some((4, 0, 0)), true, 1, 300), &client)?; // 10
+        take(open, data(Some((5, 0, 0)), false, 1, 300), &client)?; // 11
+        start = 8;
+        open.log.advance_log_start(&mut *open.io, offset(8)).map_err(|error| failed(&error))?;
+        open.log.assign_leader_epoch(&mut *open.io, epoch(3)).map_err(|error| failed(&error))?;
+        take(open, barrier(), &AppendParams::coordinator(epoch(3), NOW)) // 12
+    };
+    let _ended_early = run();
+    (acknowledged, start)
+}
+
+/// Whatever failed: all that was acknowledged is there, and what is known is what the bytes say.
+fn check_after_a_failure(bench: &Bench, acknowledged: i64, recovery_point: i64, start: i64, what: &str) {
+    let options = || {
+        let mut options = bench.options();
+        options.recovery_point = offset(recovery_point);
+        options.log_start_offset = offset(start);
+        options
+    };
+    let mut open = bench.try_open(options()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(open.log.log_end_offset() >= offset(acknowledged), "{what}: {acknowledged} was acknowledged");
+    let (facts, producers) = (open.facts(), open.producers());
+    let bytes = open.read_all(Isolation::Uncommitted);
+    let aborted = seen(&mut open, Isolation::Committed);
+    drop(open);
+    let bare = bench.fork();
+    bare.disk.full_after(None);
+    bare.remove_auxiliary_files();
+    let mut replayed = bare.open(options());
+    assert_eq!(replayed.read_all(Isolation::Uncommitted), bytes, "{what}");
+    assert_eq!(seen(&mut replayed, Isolation::Committed), aborted, "{what}");
+    // A replay knows neither what began in deleted segments nor an epoch without records.
+    if replayed.log.segments()[0].base_offset == offset(0) {
+        assert_eq!(replayed.facts(), facts, "{what}");
+        assert_equal_state(&replayed.producers(), &producers, what);
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_at_any_write_loses_nothing_and_is_served() {
+    let mut early = 0;
+    for room in (0..9000).step_by(11) {
+        let bench = Bench::new(1).segment_bytes(600);
+        let mut open = bench.open_unclean();
+        bench.disk.full_after(Some(room));
+        let (acknowledged, start) = everything_that_writes(&mut open);
+        early += usize::from(open.log.is_offline());
+        let recovery_point = open.log.recovery_point().get();
+        let closed = open.log.close(&mut *open.io).is_ok();
+        let what = format!("room {room}, closed {closed}");
+        bench.disk.full_after(Some(0));
+        check_after_a_failure(&bench, acknowledged, recovery_point, start, &format!("{what}, still full"));
+        bench.disk.full_after(None);
+        check_after_a_failure(&bench, acknowledged, recovery_point, start, &what);
+    }
+    assert!(early > 100, "{early}");
+}
+
+#[test]
+fn a_sync_that_fails_at_any_place_loses_nothing_that_was_acknowledged() {
+    let mut early = 0;
+    for nth in 1..60 {
+        let bench = Bench::new(1).segment_bytes(600);
+        let mut open = bench.open_unclean();
+        bench.disk.fail_sync(nth);
+        let (acknowledged, start) = everything_that_writes(&mut open);
+        early += usize::from(open.log.is_offline());
+        let recovery_point = open.log.recovery_point().get();
+        drop(open);
+        bench.disk.fail_sync(1_000_000);
+        bench.disk.crash(CrashPolicy::DROP_ALL);
+        check_after_a_failure(&bench, acknowledged, recovery_point, start, &format!("sync {nth}"));
+    }
+    assert!(early > 20, "{early}");
+}
+
+#[test]
+fn a_bad_sector_in_any_file_is_said_and_never_taken_for_nothing() {
+    let bench = Bench::new(1).segment_bytes(600);
+    let mut open = bench.open_unclean();
+    let (acknowledged, start) = everything_that_writes(&mut open);
+    assert_eq!((acknowledged, start), (13, 8));
+    let mut options = bench.options();
+    options.log_start_offset = offset(8);
+    options.recovery_point = open.log.recovery_point();
+    let facts = open.facts();
+    drop(open);
+    for (path, bytes) in bench.disk.contents() {
+        let size = bytes.len() as u64;
+        for clean_shutdown in [true, false] {
+            let damaged = bench.fork();
+            damaged.disk.read_error(&path, 0..size.max(1));
+            let options = weir_log::OpenOptions { clean_shutdown, ..options.clone() };
+            match damaged.try_open(options) {
+                // It was not needed.
+                Ok(open) => assert_eq!(open.log.log_end_offset(), facts.log_end_offset, "{path:?}"),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(said.contains(path.file_name().unwrap().to_str().unwrap()), "{said}");
+                }
+            }
+        }
+    }
+}
+
+/// What a consumer of Kafka's own, of any kind, delivers of a response: ids are aborted from their first offset on, and
+/// stop being so at an ABORT of theirs.
+fn delivered(read: &weir_log::Read) -> Vec<Offset> {
+    let mut listed = read.aborted.clone();
+    let mut ids = Vec::new();
+    let mut out = Vec::new();
+    for batch in BatchReader::new(&read.bytes) {
+        let batch = batch.unwrap();
+        listed.retain(|entry| {
+            let begun = entry.first_offset <= batch.last_offset();
+            if begun {
+                ids.push(Some(entry.producer_id));
+            }
+            !begun
+        });
+        if batch.is_control() {
+            if matches!(batch.end_transaction_marker(), Some(Ok(marker)) if !marker.commit) {
+                ids.retain(|id| *id != batch.producer_id());
+            }
+        } else if !(batch.is_transactional() && ids.contains(&batch.producer_id())) {
+            out.push(batch.base_offset());
+        }
+    }
+    out
+}
+
+/// The data batches of a log that are committed, by looking ahead from each to what ends its transaction.
+fn committed(log: &[BytesMut], end: Offset) -> Vec<Offset> {
+    let batches: Vec<RecordBatch<'_>> = log.iter().map(|bytes| RecordBatch::parse(bytes).unwrap()).collect();
+    let is_committed = |(index, batch): (usize, &RecordBatch<'_>)| {
+        let ends = |later: &&RecordBatch<'_>| {
+            later.is_barrier() || (later.is_control() && later.producer_id() == batch.producer_id())
+        };
+        let kept = batch.next_offset() <= end
+            && !batch.is_control()
+            && (!batch.is_transactional()
+                || batches[index + 1..].iter().find(ends).is_some_and(
+                    |end| matches!(end.end_transaction_marker(), Some(Ok(marker)) if marker.commit),
+                ));
+        kept.then(|| batch.base_offset())
+    };
+    batches.iter().enumerate().filter_map(is_committed).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Law B4 for any log, any size of response and any place to begin.
+    #[test]
+    fn b4_a_consumer_gets_exactly_what_was_committed(
+        steps in proptest::collection::vec(step(), 1..40),
+        segment_bytes in 300..4000_u32,
+        max_bytes in 1..3000_usize,
+        start in 0..60_usize,
+        reload in any::<bool>(),
+    ) {
+        let log = source(&steps);
+        prop_assume!(!log.is_empty());
+        let bench = Bench::new(1).segment_bytes(segment_bytes);
+        let mut open = bench.open_unclean();
+        append_all(&mut open, &log, &[3]);
+        if reload {
+            open.close();
+            open = bench.open_clean();
+        }
+        let end = open.log.view().last_stable_offset;
+        // From a batch of the log, or from within it.
+        let first = RecordBatch::parse(&log[start % log.len()]).unwrap();
+        let mut at = if start % 2 == 0 { first.base_offset() } else { first.last_offset() };
+        prop_assume!(at < end);
+        let expected: Vec<Offset> =
+            committed(&log, end).into_iter().filter(|base| *base >= first.base_offset()).collect();
+        let mut got = Vec::new();
+        while at < end {
+            let read = open.log.read(&mut *open.io, at, max_bytes, Isolation::Committed, true).unwrap();
+            // A gap at the end of a segment or of the log is all that may be empty.
+            let Some(last) = BatchReader::new(&read.bytes).last() else { break };
+            let next = last.unwrap().next_offset();
+            prop_assert!(next > at, "a response makes progress");
+            got.extend(delivered(&read));
+            at = next;
+        }
+        prop_assert_eq!(got, expected);
+    }
 }

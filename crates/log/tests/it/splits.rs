@@ -10,7 +10,7 @@ use super::support::*;
 
 /// One batch of a source's log.
 #[derive(Debug, Clone)]
-enum Step {
+pub(crate) enum Step {
     Data { producer: i64, transactional: bool, count: usize, size: usize },
     Marker { producer: i64, commit: bool, bump: bool },
     Barrier,
@@ -19,7 +19,7 @@ enum Step {
     Gap { size: i64 },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..4_i64, any::<bool>(), 1..4_usize, 0..120_usize)
             .prop_map(|(producer, transactional, count, size)| Step::Data { producer, transactional, count, size }),
@@ -34,7 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The bytes of the source's log, batch by batch. Sequences and epochs are those of well-behaved producers, but markers
 /// come whether or not a transaction is open, and barriers in the middle of transactions.
-fn source(steps: &[Step]) -> Vec<BytesMut> {
+pub(crate) fn source(steps: &[Step]) -> Vec<BytesMut> {
     let mut next = 0;
     let mut leader_epoch = 0;
     let mut sequences = [0_i32; 4];
@@ -79,7 +79,7 @@ fn source(steps: &[Step]) -> Vec<BytesMut> {
 }
 
 /// Appends the batches in groups whose sizes repeat `groups`.
-fn append_all(open: &mut Open, log: &[BytesMut], groups: &[usize]) {
+pub(crate) fn append_all(open: &mut Open, log: &[BytesMut], groups: &[usize]) {
     let mut rest = log;
     let mut sizes = groups.iter().cycle();
     while !rest.is_empty() {
