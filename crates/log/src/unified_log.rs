@@ -659,9 +659,7 @@ impl UnifiedLog {
         if end <= active.base_offset() {
             return end;
         }
-        let next_entry = active.indexes().and_then(|(offsets, _)| {
-            offsets.entries().map(|entry| entry.offset).find(|&offset| offset >= end)
-        });
+        let next_entry = active.indexes().and_then(|(offsets, _)| offsets.ceiling(end));
         next_entry.unwrap_or_else(|| self.log.log_end_offset()).max(end)
     }
 

@@ -149,6 +149,13 @@ impl OffsetIndex {
         }
     }
 
+    /// The offset of the first entry at or above `offset`.
+    pub fn ceiling(&self, offset: Offset) -> Option<Offset> {
+        let base = self.base_offset;
+        let below = self.entries.partition_point(|(r, _)| absolute(base, *r).is_some_and(|o| o < offset));
+        self.entries.get(below).and_then(|(relative, _)| absolute(base, *relative))
+    }
+
     /// Forgets entries for `offset` and above.
     pub fn truncate_to(&mut self, offset: Offset) {
         let base = self.base_offset;
@@ -245,6 +252,8 @@ mod tests {
             }
             let scan = plain.iter().rev().find(|(o, _)| *o <= asked).map_or(0, |(_, p)| *p);
             prop_assert_eq!(index.lookup(at(asked)), scan);
+            let next = plain.iter().map(|(o, _)| *o).find(|o| *o >= asked);
+            prop_assert_eq!(index.ceiling(at(asked)).map(Offset::get), next);
             prop_assert_eq!(OffsetIndex::decode(at(100), &index.encode()).unwrap(), index.clone());
             index.truncate_to(at(cut));
             plain.retain(|(o, _)| *o < cut);
