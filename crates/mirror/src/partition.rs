@@ -31,7 +31,8 @@ pub enum Desired {
 pub enum Event {
     /// The desired state was loaded or changed.
     Desired(Desired),
-    /// The operator wants a FAILED partition tried again.
+    /// The operator wants a FAILED partition tried again; if it is to be stopped, he takes it with
+    /// what is here.
     TryAgain,
     /// The transition of the last [`Action::Store`] is durable.
     Stored,
@@ -168,6 +169,7 @@ enum Then {
     StoreMirroring,
     Stop(StopStep),
     Settle,
+    Rest,
 }
 
 /// One mirrored partition.
@@ -186,6 +188,8 @@ pub struct MirrorPartition {
     attention: Option<String>,
     /// A failure that came while a transition was being stored.
     deferred: Option<Failure>,
+    /// The operator stops a FAILED partition whatever is missing.
+    accepts_loss: bool,
     /// The log as the last step of the stop saw it.
     stop_log: Option<LogState>,
     report: StopReport,
@@ -212,6 +216,7 @@ impl MirrorPartition {
             stuck_at: None,
             attention: None,
             deferred,
+            accepts_loss: false,
             stop_log: None,
             report: StopReport::default(),
         }
@@ -349,7 +354,11 @@ impl MirrorPartition {
     /// on every metadata change.
     fn settle(&mut self) -> Actions {
         if let Some(failure) = self.deferred.take() {
-            return self.store_failure(failure);
+            // A stop ends fetching with what is here: what the fetcher met meanwhile is no matter.
+            let stopping = self.desired == Some(Desired::Stopped);
+            if !stopping || matches!(failure, Failure::LogShorterThanPosition { .. }) {
+                return self.store_failure(failure);
+            }
         }
         let Some(desired) = self.desired else {
             self.phase = Phase::Idle;
@@ -362,6 +371,8 @@ impl MirrorPartition {
                 let record = self.next_session();
                 self.store(record, None, Then::Stop(StopStep::RemoveFetcher))
             }
+            // M3: never writable by itself, after a restart no more than before it.
+            (Desired::Stopped, State::Failed) if !self.accepts_loss => self.idle(),
             (Desired::Stopped, _) => self.stop_at(StopStep::RemoveFetcher),
             (Desired::Mirroring, State::Unknown | State::Stopped) => {
                 let record = self.next_session();
@@ -403,6 +414,7 @@ impl MirrorPartition {
     /// has already written behind the position.
     fn realign(&mut self) -> Actions {
         if self.desired != Some(Desired::Mirroring) {
+            self.accepts_loss = self.desired == Some(Desired::Stopped);
             return self.settle();
         }
         let record = if self.record.position_of_session().is_some() {
@@ -433,9 +445,11 @@ impl MirrorPartition {
         Actions::one(Action::Store(transition))
     }
 
+    /// FAILED, and nothing more by itself, a stop included.
     fn store_failure(&mut self, failure: Failure) -> Actions {
+        self.accepts_loss = false;
         let record = PartitionRecord { state: State::Failed, failure: Some(failure), ..self.record.clone() };
-        let Actions { items: [store, ..] } = self.store(record, None, Then::Settle);
+        let Actions { items: [store, ..] } = self.store(record, None, Then::Rest);
         Actions { items: [Some(Action::RemoveFetcher), store, None] }
     }
 
@@ -459,6 +473,7 @@ impl MirrorPartition {
         let stop_wanted = self.desired == Some(Desired::Stopped) && self.record.state.wants_fetcher();
         match then {
             Then::Stop(step) => self.stop_at(step),
+            Then::Rest => self.idle(),
             _ if stop_wanted || self.deferred.is_some() => self.settle(),
             Then::Align => self.align(),
             Then::StartFetcher => {
@@ -537,11 +552,23 @@ impl MirrorPartition {
     /// A full disk may get room again: the state stays, and where the log ends is asked anew.
     fn log_failed(&mut self, cause: String) -> Actions {
         if self.phase != Phase::Fetching {
-            return Actions::default();
+            return self.fetcher_ended();
         }
         self.attention = Some(format!("the destination failed: {cause}"));
         self.phase = Phase::AlignBackoff;
         Actions::two(Action::RemoveFetcher, Action::RetryAfter(LOG_RETRY))
+    }
+
+    /// The fetcher has said its last words while an epoch is being stored: afterwards another one
+    /// begins, from where the log ends then.
+    fn fetcher_ended(&mut self) -> Actions {
+        match &mut self.phase {
+            Phase::Storing { then, .. } | Phase::StoreBackoff { then, .. } if *then == Then::KeepFetching => {
+                *then = Then::Align;
+                Actions::one(Action::RemoveFetcher)
+            }
+            _ => Actions::default(),
+        }
     }
 
     fn source_epoch(&mut self, epoch: LeaderEpoch) -> Actions {
@@ -560,10 +587,10 @@ impl MirrorPartition {
     }
 
     fn batch_ahead(&mut self, epoch: LeaderEpoch) -> Actions {
-        if self.phase != Phase::Fetching {
-            return Actions::default();
-        }
         self.source_leader_epoch = self.source_leader_epoch.max(Some(epoch));
+        if self.phase != Phase::Fetching {
+            return self.fetcher_ended();
+        }
         match raised_leader_epoch(self.leader_epoch, self.source_leader_epoch) {
             // The fetcher's knowledge was old: ours is high enough already.
             Ok(None) => Actions::one(Action::StartFetcher),
@@ -601,7 +628,9 @@ impl MirrorPartition {
         let next = match (step, outcome) {
             (StopStep::RemoveFetcher, StopOutcome::FetcherRemoved) => StopStep::SyncLog,
             (StopStep::SyncLog, StopOutcome::LogSynced(log)) => {
-                if let Err(failure) = check_position(&self.record, &log) {
+                if let Err(failure) = check_position(&self.record, &log)
+                    && !self.accepts_loss
+                {
                     return self.store_failure(failure);
                 }
                 self.stop_log = Some(log);
@@ -641,8 +670,15 @@ impl MirrorPartition {
             return self.stop_at(StopStep::AbortTransactions);
         }
         self.leader_epoch = self.leader_epoch.max(log.leader_epoch);
-        // A stop that FAILED after this transaction has its epoch already: one per stop.
-        let raised = if barrier::position_is_saved(&self.record) {
+        let mut position = barrier::position_to_save(&self.record, &log);
+        let lost = position.as_mut().filter(|position| position.last_mirror_offset > log.log_end_offset);
+        let lost = lost.map(|position| {
+            position.last_mirror_epoch = log.latest_epoch;
+            position.last_mirror_offset = log.log_end_offset;
+        });
+        // A stop that FAILED after this transaction has its epoch already: one per stop, unless
+        // offsets behind it are given out once more.
+        let raised = if barrier::position_is_saved(&self.record) && lost.is_none() {
             None
         } else {
             match barrier::stop_leader_epoch(self.leader_epoch, log.latest_epoch, self.source_leader_epoch) {
@@ -650,12 +686,8 @@ impl MirrorPartition {
                 Err(failure) => return self.store_failure(failure),
             }
         };
-        let record = PartitionRecord {
-            state: State::Stopping,
-            position: barrier::position_to_save(&self.record, &log),
-            failure: None,
-            ..self.record.clone()
-        };
+        let record =
+            PartitionRecord { state: State::Stopping, position, failure: None, ..self.record.clone() };
         self.store(record, raised, Then::Stop(StopStep::AbortTransactions))
     }
 

@@ -648,8 +648,7 @@ impl MirrorHost {
                 )
             })
             .collect();
-        let stopping = running.topics().get(topic) == Some(&Desired::Stopped);
-        if !reasons.is_empty() && !accept_gap && !stopping {
+        if !reasons.is_empty() && !accept_gap {
             return Err(MirrorError::TopicFailed { topic: topic.to_owned(), reasons: reasons.join("; ") });
         }
         let key = definition::topic_key(&running.definition.name, topic);
@@ -657,7 +656,7 @@ impl MirrorHost {
         let change = Change { ops: vec![row], ..Change::default() };
         self.node.commit(change).await.map_err(|error| metadata_failed(&error))?;
         running.set_topic(topic, Desired::Stopped);
-        self.tell(running, topic, Desired::Stopped, false);
+        self.tell(running, topic, Desired::Stopped, accept_gap);
         tracing::info!(mirror = running.definition.name, topic, accept_gap, "stop asked for");
         Ok(())
     }

@@ -297,6 +297,64 @@ fn a_partition_that_lost_mirrored_data_is_failed_with_both_numbers() {
 }
 
 #[test]
+fn a_stop_that_cannot_succeed_fails_once_and_waits_for_the_operator() {
+    let record = PartitionRecord {
+        state: State::Stopping,
+        state_epoch: 9,
+        session: 1,
+        reached_mirroring: true,
+        position: Some(MirrorPosition {
+            session: 1,
+            last_mirror_epoch: Some(epoch(4)),
+            last_mirror_offset: offset(40),
+        }),
+        barrier_offset: None,
+        failure: None,
+    };
+    let short = log_with(38, 4, false, 1015);
+    let mut machine = MirrorPartition::load(Some(record), &short);
+    let actions = step(&mut machine, Event::Desired(Desired::Stopped));
+    assert_eq!(stored(&actions[1]).record.state, State::Failed);
+    assert_eq!(step(&mut machine, Event::Stored), [], "neither writable nor a loop");
+    assert_eq!(machine.shown_state(), State::Failed);
+    // What is missing is accepted: the position is what is here, and the stop goes on from it.
+    assert_eq!(step(&mut machine, Event::TryAgain), [Action::Stop(StopStep::RemoveFetcher)]);
+    step(&mut machine, Event::StopStepDone(StopOutcome::FetcherRemoved));
+    let actions = step(&mut machine, Event::StopStepDone(StopOutcome::LogSynced(short)));
+    let saved = stored(&actions[0]).clone();
+    assert_eq!(saved.record.state, State::Stopping);
+    assert_eq!(saved.record.position.map(|position| position.last_mirror_offset), Some(offset(38)));
+    assert_eq!(step(&mut machine, Event::Stored), [Action::Stop(StopStep::AbortTransactions)]);
+}
+
+#[test]
+fn a_stop_without_room_for_its_epoch_fails_once() {
+    let mut machine = MirrorPartition::load(None, &empty_log(i32::MAX - 5));
+    step(&mut machine, Event::Desired(Desired::Stopped));
+    step(&mut machine, Event::Stored);
+    step(&mut machine, Event::StopStepDone(StopOutcome::FetcherRemoved));
+    let log = empty_log(i32::MAX - 5);
+    let actions = step(&mut machine, Event::StopStepDone(StopOutcome::LogSynced(log)));
+    assert_eq!(stored(&actions[1]).record.state, State::Failed);
+    assert_eq!(step(&mut machine, Event::Stored), []);
+}
+
+#[test]
+fn a_fetcher_that_ends_while_an_epoch_is_stored_is_started_again() {
+    for last in [Event::LogFailed { cause: "no space left".to_owned() }, Event::BatchAhead(epoch(16))] {
+        let mut machine = mirroring();
+        let actions = step(&mut machine, Event::SourceLeaderEpoch(epoch(14)));
+        assert_eq!(stored(&actions[0]).leader_epoch, Some(epoch(25)));
+        let failed = Event::StoreFailed { fenced: false, cause: "no space left".to_owned() };
+        assert!(matches!(step(&mut machine, failed)[..], [Action::RetryAfter(_)]));
+        // Those were the fetcher's last words: nobody else will say them again.
+        step(&mut machine, last.clone());
+        assert!(matches!(step(&mut machine, Event::RetryDue)[..], [Action::Store(_)]));
+        assert_eq!(step(&mut machine, Event::Stored), [Action::Align], "{last:?}");
+    }
+}
+
+#[test]
 fn a_stop_of_a_session_that_never_mirrored_keeps_the_older_position() {
     let older =
         MirrorPosition { session: 1, last_mirror_epoch: Some(epoch(4)), last_mirror_offset: offset(40) };
@@ -310,7 +368,8 @@ fn a_stop_of_a_session_that_never_mirrored_keeps_the_older_position() {
         failure: Some(Failure::LogNotEmpty { log_start: offset(0), log_end: offset(60) }),
     };
     let mut machine = MirrorPartition::load(Some(record), &log_with(60, 1015, false, 1015));
-    step(&mut machine, Event::Desired(Desired::Stopped));
+    assert_eq!(step(&mut machine, Event::Desired(Desired::Stopped)), [], "not writable by itself");
+    step(&mut machine, Event::TryAgain);
     step(&mut machine, Event::StopStepDone(StopOutcome::FetcherRemoved));
     let actions =
         step(&mut machine, Event::StopStepDone(StopOutcome::LogSynced(log_with(60, 1015, false, 1015))));
@@ -682,6 +741,15 @@ proptest! {
             world.check();
         }
         prop_assert!(world.todo.is_empty());
+        if world.machine.record().state == State::Failed {
+            // What had failed takes a word more.
+            world.event(Event::TryAgain);
+            for _ in 0..60 {
+                world.act(true);
+                world.check();
+            }
+            prop_assert!(world.todo.is_empty());
+        }
         prop_assert_eq!(world.machine.record().state, State::Stopped);
     }
 }
