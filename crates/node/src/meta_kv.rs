@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, RwLock};
 
 use redb::{ReadableDatabase as _, ReadableTable as _};
 
@@ -323,11 +324,20 @@ const REVISION: redb::TableDefinition<'_, (), u64> = redb::TableDefinition::new(
 const CACHE_BYTES: usize = 1 << 20;
 
 /// The store of one node: one file, every transaction durable.
+///
+/// After a failed write (the disk was full, say) the library below takes nothing more until its
+/// file is opened again, which the next call does: it then has what its last durable transaction
+/// left.
 #[derive(Debug)]
 pub struct RedbKv {
     path: PathBuf,
-    db: redb::Database,
+    /// Emptied by a failure, filled by the next call.
+    db: RwLock<Option<redb::Database>>,
+    broken: AtomicBool,
 }
+
+/// The store, open while this lives.
+type OpenDb<'a> = std::sync::RwLockReadGuard<'a, Option<redb::Database>>;
 
 impl RedbKv {
     /// Opens the store at `path`, which must be there.
@@ -336,10 +346,8 @@ impl RedbKv {
     /// [`MetaKvError::InUse`] if another process has it open; [`MetaKvError::Open`] if it is not
     /// there or is not a store.
     pub fn open(path: &Path) -> Result<Self, MetaKvError> {
-        let mut builder = redb::Builder::new();
-        builder.set_cache_size(CACHE_BYTES);
-        let db = builder.open(path).map_err(|error| open_error(path, error))?;
-        Ok(Self { path: path.to_path_buf(), db })
+        let db = builder().open(path).map_err(|error| open_error(path, error))?;
+        Ok(Self::over(path, db))
     }
 
     /// Makes an empty store at `path`, where nothing may be; durable when it returns, except for
@@ -348,24 +356,55 @@ impl RedbKv {
     /// # Errors
     /// [`MetaKvError::Open`] if the file cannot be made.
     pub fn create(path: &Path) -> Result<Self, MetaKvError> {
-        let mut builder = redb::Builder::new();
-        builder.set_cache_size(CACHE_BYTES);
-        let db = builder.create(path).map_err(|error| open_error(path, error))?;
-        let store = Self { path: path.to_path_buf(), db };
-        let write = store.db.begin_write().map_err(|error| store.failed(error))?;
+        let db = builder().create(path).map_err(|error| open_error(path, error))?;
+        let store = Self::over(path, db);
         {
-            write.open_table(KEYS).map_err(|error| store.failed(error))?;
-            let mut revision = write.open_table(REVISION).map_err(|error| store.failed(error))?;
-            revision.insert((), 0).map_err(|error| store.failed(error))?;
+            let open = store.db()?;
+            let write = db_of(&open).begin_write().map_err(|error| store.failed(error))?;
+            {
+                write.open_table(KEYS).map_err(|error| store.failed(error))?;
+                let mut revision = write.open_table(REVISION).map_err(|error| store.failed(error))?;
+                revision.insert((), 0).map_err(|error| store.failed(error))?;
+            }
+            // DURABLE: the empty store.
+            write.commit().map_err(|error| store.failed(error))?;
         }
-        // DURABLE: the empty store.
-        write.commit().map_err(|error| store.failed(error))?;
         Ok(store)
     }
 
-    fn failed(&self, error: impl Into<redb::Error>) -> MetaKvError {
-        MetaKvError::Storage { path: self.path.clone(), source: Box::new(error.into()) }
+    fn over(path: &Path, db: redb::Database) -> Self {
+        Self { path: path.to_path_buf(), db: RwLock::new(Some(db)), broken: AtomicBool::new(false) }
     }
+
+    /// The database, opened again if it failed.
+    fn db(&self) -> Result<OpenDb<'_>, MetaKvError> {
+        if self.broken.load(Ordering::Acquire) {
+            let mut db = self.db.write().expect("no holder of this lock panics");
+            // Closed first: the file has one owner.
+            *db = None;
+            *db = Some(builder().open(&self.path).map_err(|error| open_error(&self.path, error))?);
+            self.broken.store(false, Ordering::Release);
+        }
+        Ok(self.db.read().expect("no holder of this lock panics"))
+    }
+
+    fn failed(&self, error: impl Into<redb::Error>) -> MetaKvError {
+        let error = error.into();
+        if matches!(error, redb::Error::Io(_) | redb::Error::PreviousIo) {
+            self.broken.store(true, Ordering::Release);
+        }
+        MetaKvError::Storage { path: self.path.clone(), source: Box::new(error) }
+    }
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = redb::Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+fn db_of<'a>(open: &'a OpenDb<'_>) -> &'a redb::Database {
+    open.as_ref().expect("a store that could not be opened again is broken, and was tried again")
 }
 
 fn open_error(path: &Path, error: redb::DatabaseError) -> MetaKvError {
@@ -377,7 +416,8 @@ fn open_error(path: &Path, error: redb::DatabaseError) -> MetaKvError {
 
 impl MetaKv for RedbKv {
     fn get(&self, key: &[u8]) -> Result<Option<KeyValue>, MetaKvError> {
-        let read = self.db.begin_read().map_err(|error| self.failed(error))?;
+        let open = self.db()?;
+        let read = db_of(&open).begin_read().map_err(|error| self.failed(error))?;
         let keys = read.open_table(KEYS).map_err(|error| self.failed(error))?;
         let found = keys.get(key).map_err(|error| self.failed(error))?;
         Ok(found.map(|row| {
@@ -390,7 +430,8 @@ impl MetaKv for RedbKv {
         if start >= end {
             return Ok(Vec::new());
         }
-        let read = self.db.begin_read().map_err(|error| self.failed(error))?;
+        let open = self.db()?;
+        let read = db_of(&open).begin_read().map_err(|error| self.failed(error))?;
         let keys = read.open_table(KEYS).map_err(|error| self.failed(error))?;
         let mut found = Vec::new();
         for row in keys.range::<&[u8]>(start..end).map_err(|error| self.failed(error))? {
@@ -403,7 +444,8 @@ impl MetaKv for RedbKv {
 
     fn txn(&self, txn: Txn) -> Result<TxnOutcome, MetaKvError> {
         check_size(&txn)?;
-        let write = self.db.begin_write().map_err(|error| self.failed(error))?;
+        let open = self.db()?;
+        let write = db_of(&open).begin_write().map_err(|error| self.failed(error))?;
         let mut outcome = TxnOutcome { succeeded: true, revision: 0 };
         let changed;
         {
@@ -443,7 +485,8 @@ impl MetaKv for RedbKv {
     }
 
     fn revision(&self) -> Result<Revision, MetaKvError> {
-        let read = self.db.begin_read().map_err(|error| self.failed(error))?;
+        let open = self.db()?;
+        let read = db_of(&open).begin_read().map_err(|error| self.failed(error))?;
         let table = read.open_table(REVISION).map_err(|error| self.failed(error))?;
         Ok(table.get(()).map_err(|error| self.failed(error))?.map_or(0, |row| row.value()))
     }

@@ -26,6 +26,9 @@ use crate::uuid::Uuid;
 /// Partitions whose leader epochs are raised by one transaction.
 const EPOCHS_PER_TXN: usize = 100;
 
+/// Time between two attempts to raise the epochs that a start could not raise.
+const RAISE_AGAIN_AFTER: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5_000 });
+
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -117,6 +120,8 @@ pub struct Node {
     placement: tokio::sync::Mutex<Vec<usize>>,
     advertised: std::sync::OnceLock<Address>,
     reserved: std::sync::OnceLock<ReservedNames>,
+    /// Partitions whose leader epoch must still be raised before clients may write.
+    owed_epochs: std::sync::Mutex<Vec<(PartitionHandle, Leadership)>>,
 }
 
 /// The mirror that a topic's name is kept free for, if any.
@@ -153,6 +158,10 @@ impl Node {
             };
             tokio::task::spawn_blocking(open).await.map_err(|_| StartError::Stopped)??
         };
+        Self::over(config, wanted, opened).await
+    }
+
+    async fn over(config: Config, wanted: WantedBackend, opened: DataDirs) -> Result<Arc<Self>, StartError> {
         for name in config.without_effect() {
             tracing::warn!(option = name, "read, but without effect in this build");
         }
@@ -174,6 +183,7 @@ impl Node {
             placement: tokio::sync::Mutex::new(placement),
             advertised: std::sync::OnceLock::new(),
             reserved: std::sync::OnceLock::new(),
+            owed_epochs: std::sync::Mutex::new(Vec::new()),
         });
         node.load_partitions().await?;
         Ok(node)
@@ -314,6 +324,7 @@ impl Node {
                             error,
                             "the leader epoch cannot be raised: reads are served, writes refused"
                         );
+                        self.owed_epochs().push((handle.clone(), leadership.clone()));
                         let kept = self.metadata.leadership(handle.id());
                         handle
                             .refuse_writes(kept, &format!("its leader epoch cannot be raised: {error}"))
@@ -323,6 +334,25 @@ impl Node {
                 if told.is_err() {
                     return;
                 }
+            }
+        }
+    }
+
+    fn owed_epochs(&self) -> std::sync::MutexGuard<'_, Vec<(PartitionHandle, Leadership)>> {
+        self.owed_epochs.lock().expect("no holder of this lock panics")
+    }
+
+    /// Tries again, until it is done, to raise the epochs that a start could not raise: then clients
+    /// may write.
+    pub async fn raise_owed_epochs(&self) {
+        while !self.owed_epochs().is_empty() {
+            tokio::time::sleep(RAISE_AGAIN_AFTER).await;
+            let owed = std::mem::take(&mut *self.owed_epochs());
+            let count = owed.len();
+            self.raise_epochs(owed).await;
+            let left = self.owed_epochs().len();
+            if left < count {
+                tracing::info!(raised = count - left, left, "leader epochs raised: writes are taken");
             }
         }
     }
@@ -506,6 +536,8 @@ impl Node {
     /// Finishes what was asked, closes every log, writes the checkpoints and, where everything was
     /// closed whole, the clean marker. Answers whether all of it was clean.
     pub async fn stop(&self) -> bool {
+        // An epoch that is still owed is owed by the next start as well, so it must not look clean.
+        let owed = self.owed_epochs().len();
         let points = self.shards.stop().await;
         let unloaded: usize = self
             .metadata
@@ -514,8 +546,9 @@ impl Node {
             .map(|topic| usize::try_from(topic.partitions).unwrap_or(0))
             .sum::<usize>()
             .saturating_sub(points.len());
+        let unclean = unloaded + owed;
         let dirs: Vec<PathBuf> = self.dirs.iter().map(|dir| dir.path.clone()).collect();
-        let leave = move || leave_dirs(&dirs, &points, unloaded);
+        let leave = move || leave_dirs(&dirs, &points, unclean);
         tokio::task::spawn_blocking(leave).await.unwrap_or(false)
     }
 }
@@ -554,13 +587,13 @@ fn holds_data(io: &mut dyn Io, dir: &Path) -> Result<bool, weir_segment::io::IoE
 }
 
 /// The last acts of a stop.
-fn leave_dirs(dirs: &[PathBuf], points: &[LogPoints], unloaded: usize) -> bool {
+fn leave_dirs(dirs: &[PathBuf], points: &[LogPoints], unclean: usize) -> bool {
     // The shards' disks are closed by now; names and small files are what this one is for.
     let Ok((mut io, _)) = select(WantedBackend::Pwrite, PwriteConfig::default()) else { return false };
     let mut all_clean = true;
     for dir in dirs {
         let clean =
-            points.iter().filter(|point| &point.log_dir == dir).all(|point| point.clean) && unloaded == 0;
+            points.iter().filter(|point| &point.log_dir == dir).all(|point| point.clean) && unclean == 0;
         let left = write_checkpoints(&mut *io, dir, points).and_then(|()| {
             if clean {
                 // DURABLE: everything above is, so the next start needs no recovery.
@@ -575,3 +608,6 @@ fn leave_dirs(dirs: &[PathBuf], points: &[LogPoints], unloaded: usize) -> bool {
     }
     all_clean
 }
+
+#[cfg(test)]
+mod tests;

@@ -115,7 +115,9 @@ impl Server {
         let accepting = tokio::spawn(accept(listener, Arc::clone(&node), Arc::clone(&mirrors), stop, alive));
         let checkpoints = {
             let node = Arc::clone(&node);
-            tokio::spawn(async move { node.checkpoint_loop().await })
+            tokio::spawn(async move {
+                tokio::join!(node.checkpoint_loop(), node.raise_owed_epochs());
+            })
         };
         Ok(Self { node, mirrors, local: bound.local, stopping, accepting, checkpoints, connections })
     }

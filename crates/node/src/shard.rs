@@ -146,6 +146,8 @@ enum Request {
     /// Anything rarer, in order with the appends.
     Run {
         id: PartitionId,
+        /// Whether it changes the log, which one that failed does not allow.
+        changes: bool,
         job: LogJob,
     },
     Sync {

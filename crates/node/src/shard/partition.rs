@@ -202,7 +202,7 @@ impl PartitionHandle {
         .await?
     }
 
-    /// Does something with the log, in order with the appends; the view is published afterwards.
+    /// Changes the log, in order with the appends; the view is published afterwards.
     ///
     /// # Errors
     /// [`PartitionError::Offline`] or [`PartitionError::ShutDown`], and the job has not run.
@@ -210,9 +210,29 @@ impl PartitionHandle {
         &self,
         job: impl FnOnce(&mut UnifiedLog, &mut dyn Io) -> T + Send + 'static,
     ) -> Result<T, PartitionError> {
+        self.run_or_look(true, job).await
+    }
+
+    /// Looks at the log, in order with the appends, also at one that takes no writes any more.
+    ///
+    /// # Errors
+    /// [`PartitionError::Offline`] or [`PartitionError::ShutDown`], and the job has not run.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut UnifiedLog, &mut dyn Io) -> T + Send + 'static,
+    ) -> Result<T, PartitionError> {
+        self.run_or_look(false, job).await
+    }
+
+    async fn run_or_look<T: Send + 'static>(
+        &self,
+        changes: bool,
+        job: impl FnOnce(&mut UnifiedLog, &mut dyn Io) -> T + Send + 'static,
+    ) -> Result<T, PartitionError> {
         let id = self.id;
         self.ask(|reply| Request::Run {
             id,
+            changes,
             job: Box::new(move |log| {
                 let _ = reply.send(log.map(|(log, io)| job(log, io)));
             }),
@@ -238,7 +258,7 @@ impl PartitionHandle {
         isolation: Isolation,
     ) -> Result<Option<TimestampOffset>, PartitionError> {
         let found: Result<_, ReadError> =
-            self.run(move |log, io| log.offset_for(io, spec, isolation)).await?;
+            self.look(move |log, io| log.offset_for(io, spec, isolation)).await?;
         found.map_err(PartitionError::Read)
     }
 
@@ -250,7 +270,7 @@ impl PartitionHandle {
         &self,
         epoch: LeaderEpoch,
     ) -> Result<Option<(LeaderEpoch, Offset)>, PartitionError> {
-        self.run(move |log, _| log.end_offset_for_epoch(epoch)).await
+        self.look(move |log, _| log.end_offset_for_epoch(epoch)).await
     }
 
     /// Cuts the log at `offset`; durable when it answers.
@@ -292,7 +312,7 @@ impl PartitionHandle {
     /// # Errors
     /// [`PartitionError::Offline`].
     pub async fn open_transactions(&self) -> Result<Vec<OpenTransaction>, PartitionError> {
-        self.run(|log, _| log.open_transactions()).await
+        self.look(|log, _| log.open_transactions()).await
     }
 
     /// The newest batch and the newest leader epoch, durable or not.
@@ -300,7 +320,7 @@ impl PartitionHandle {
     /// # Errors
     /// [`PartitionError::Offline`].
     pub async fn last_batch(&self) -> Result<(Option<LastBatch>, Option<LeaderEpoch>), PartitionError> {
-        self.run(|log, _| (log.last_batch(), log.latest_epoch())).await
+        self.look(|log, _| (log.last_batch(), log.latest_epoch())).await
     }
 
     /// Tells the shard what the metadata says; from its answer on, every append obeys it.

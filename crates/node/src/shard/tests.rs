@@ -162,6 +162,10 @@ async fn a_failed_sync_acknowledges_nothing_refuses_writes_and_spares_the_others
     assert!(matches!(error, PartitionError::Offline { .. }), "{error}");
     assert!(matches!(bad.status().log, LogStatus::WritesRefused { .. }));
     assert_eq!(values(&bad).await, ["kept"]);
+    // Consumers ask for the end of the log before they read.
+    let end = bad.offset_for(weir_log::OffsetSpec::Latest, Isolation::Uncommitted).await.unwrap().unwrap();
+    assert_eq!(end.offset.get(), 1);
+    assert!(matches!(bad.advance_log_start(end.offset).await.unwrap_err(), PartitionError::Offline { .. }));
     append(&good, "fine").await.unwrap();
     let points = shards.stop().await;
     let clean: BTreeMap<&str, bool> =

@@ -307,10 +307,11 @@ impl Shard {
                 self.reads.push_back((id, read, room));
                 return;
             }
-            Request::Run { id, job } => {
+            Request::Run { id, changes, job } => {
                 self.reopen_if_due(id);
                 match self.slots.get_mut(&id).map(|slot| &mut slot.state) {
                     Some(SlotState::Open(log)) => job(Ok((log, &mut *self.io))),
+                    Some(SlotState::Failed { log, .. }) if !changes => job(Ok((log, &mut *self.io))),
                     Some(SlotState::Failed { reason, .. } | SlotState::Offline { reason }) => {
                         job(Err(PartitionError::Offline { reason: Arc::clone(reason) }));
                     }

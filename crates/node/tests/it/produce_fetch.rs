@@ -320,3 +320,24 @@ async fn many_producers_share_syncs_and_none_is_lost() {
     expected.sort();
     assert_eq!(values, expected);
 }
+
+#[tokio::test]
+async fn a_fetch_session_is_offered_to_none_and_continued_by_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::start(&dir.path().join("data")).await;
+    let mut client = node.connect().await;
+    client.create_topic("t", 1, &[]).await;
+    for (id, epoch, code) in [
+        (0, -1, ErrorCode::NONE),
+        (0, 0, ErrorCode::NONE),
+        (-1, -1, ErrorCode::NONE),
+        (7, 0, ErrorCode::NONE),
+        (7, 1, ErrorCode::FETCH_SESSION_ID_NOT_FOUND),
+    ] {
+        let mut request = fetch_request("t", 0);
+        (request.session_id, request.session_epoch) = (id, epoch);
+        let response = client.call_at(&request, 12).await;
+        assert_eq!((response.error_code, response.session_id), (code, 0), "{id} {epoch}");
+        assert_eq!(response.topics.len(), usize::from(code.is_none()));
+    }
+}
