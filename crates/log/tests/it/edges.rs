@@ -677,3 +677,96 @@ proptest! {
         prop_assert_eq!(got, expected);
     }
 }
+
+/// A log of several segments with everything in it, its snapshots in the middle of segments and at their ends.
+fn with_every_auxiliary_file() -> Bench {
+    let bench = Bench::new(1).segment_bytes(900);
+    let mut open = bench.open_unclean();
+    for round in 0..3_i32 {
+        open.produce(data(Some((1, 0, 3 * round)), true, 3, 60));
+        open.produce(data(Some((2, 0, round)), round == 1, 1, 200));
+        open.coordinate(marker(round == 2, 1, 0, 0));
+        open.produce(data(Some((3, 0, 2 * round)), false, 2, 100));
+        if round == 1 {
+            open.coordinate(barrier());
+        }
+        open.close();
+        open = bench.open_clean();
+    }
+    open.produce(data(Some((4, 0, 0)), true, 1, 10));
+    open.close();
+    bench
+}
+
+/// One way to spoil a file: which, how, where, with what.
+type Damage = (usize, u8, usize, [u8; 6]);
+
+fn spoil(bench: &Bench, damage: &Damage, suffixes: &[&str]) {
+    let (file, how, position, bytes) = damage;
+    let files: Vec<_> = bench
+        .disk
+        .contents()
+        .into_iter()
+        .filter(|(path, _)| suffixes.iter().any(|suffix| path.to_str().unwrap().ends_with(suffix)))
+        .collect();
+    if files.is_empty() {
+        return;
+    }
+    let (path, before) = &files[file % files.len()];
+    let at = position % (before.len() + 1);
+    let mut after = before.clone();
+    match how % 6 {
+        0 => after.truncate(at),
+        1 => after.extend_from_slice(bytes),
+        2 => after.iter_mut().skip(at).zip(bytes).for_each(|(to, from)| *to = *from),
+        3 => after.iter_mut().skip(at).take(1).for_each(|to| *to ^= bytes[0] | 1),
+        4 => after.clone_from(&files[position % files.len()].1),
+        _ => {
+            bench.disk.remove_file(path);
+            return;
+        }
+    }
+    bench.disk.write_file(path, &after);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// While the log is whole, files that can be built from it change nothing but how long a load takes.
+    #[test]
+    fn no_auxiliary_file_changes_what_is_known_or_read(
+        damages in proptest::collection::vec(any::<Damage>(), 1..6),
+        clean in any::<bool>(),
+        recovery_point in 0..40_i64,
+    ) {
+        let bench = with_every_auxiliary_file();
+        let mut whole = bench.fork().open_clean();
+        let (facts, producers) = (whole.facts(), whole.producers());
+        let suffixes = [".index", ".timeindex", ".snapshot", "/partition"];
+        damages.iter().for_each(|damage| spoil(&bench, damage, &suffixes));
+        let mut options = bench.options();
+        options.clean_shutdown = clean;
+        options.recovery_point = offset(recovery_point.min(facts.log_end_offset.get()));
+        let mut open = bench.open(options);
+        prop_assert_eq!(open.facts(), facts.clone());
+        assert_equal_state(&open.producers(), &producers, "spoilt");
+        for from in 0..facts.log_end_offset.get() {
+            for isolation in [Isolation::Uncommitted, Isolation::Committed] {
+                let found = open.read(from, 300, isolation);
+                let expected = whole.read(from, 300, isolation);
+                prop_assert_eq!(&found.bytes, &expected.bytes);
+                prop_assert_eq!(delivered(&found), delivered(&expected));
+            }
+        }
+        for at in [0, NOW.get(), NOW.get() + 1] {
+            let spec = OffsetSpec::Timestamp(TimestampMs::new(at));
+            let found = open.log.offset_for(&mut *open.io, spec, Isolation::Uncommitted).unwrap();
+            prop_assert_eq!(found, whole.log.offset_for(&mut *whole.io, spec, Isolation::Uncommitted).unwrap());
+        }
+        // And once more, after what was built again has been written.
+        open.close();
+        let mut again = bench.open_clean();
+        prop_assert_eq!(again.facts(), facts);
+        assert_equal_state(&again.producers(), &producers, "again");
+    }
+}
