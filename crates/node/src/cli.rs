@@ -8,8 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-pub mod mirror;
+pub mod demo;
 pub mod dump_log;
+pub mod mirror;
 pub mod serve;
 
 /// A failure, told to a person: what, why, and what to do.
@@ -87,6 +88,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show the whole road in a few seconds: mirror, lose the source, switch, write, kill, recover.
+    Demo(demo::Demo),
     /// Serve a data directory to Kafka clients.
     Serve(serve::Serve),
     /// Print what stands in a partition's files, as Kafka's DumpLogSegments does.
@@ -101,6 +104,7 @@ enum Command {
 /// A [`Failure`] to be printed; its code is the exit code.
 pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
+        Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
         Command::DumpLog(dump_log) => dump_log.run(),
         Command::Mirror(mirror) => mirror.run(),

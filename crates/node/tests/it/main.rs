@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail loudly")]
 
+mod demo;
 mod dump_log;
 mod lifecycle;
 mod mirror;

@@ -78,8 +78,9 @@ impl<'a> Story<'a> {
     /// Prints the table and says whether every claim held. A story without claims proves nothing, and fails.
     pub(super) fn end(mut self) -> Result<bool, Failure> {
         let mut every = !self.claims.is_empty();
-        let width = self.claims.iter().map(|claim| claim.text.chars().count()).max().unwrap_or(0);
-        let head = self.styled("1", &format!("{:<width$}  {:<5}  {}", "claim", "holds", "seen"));
+        const HEAD: &str = "claim";
+        let width = self.claims.iter().map(|claim| claim.text.chars().count()).fold(HEAD.len(), usize::max);
+        let head = self.styled("1", &format!("{HEAD:<width$}  {:<5}  {}", "holds", "seen"));
         self.print(format_args!("\n{head}"))?;
         for claim in std::mem::take(&mut self.claims) {
             every &= claim.holds;
