@@ -167,6 +167,9 @@ async fn a_failed_sync_acknowledges_nothing_refuses_writes_and_spares_the_others
     assert_eq!(end.offset.get(), 1);
     assert!(matches!(bad.advance_log_start(end.offset).await.unwrap_err(), PartitionError::Offline { .. }));
     append(&good, "fine").await.unwrap();
+    // Nothing tells what of the log is on the disk, so time does not heal it.
+    tokio::time::sleep(REOPEN_AFTER * 2).await;
+    assert!(matches!(append(&bad, "refused").await.unwrap_err(), PartitionError::Offline { .. }));
     let points = shards.stop().await;
     let clean: BTreeMap<&str, bool> =
         points.iter().map(|points| (points.topic.as_str(), points.clean)).collect();
@@ -191,6 +194,24 @@ async fn a_full_disk_refuses_writes_serves_reads_and_goes_on_when_there_is_room(
     assert_eq!(append(&handle, "after").await.unwrap().base_offset.get(), 1);
     assert_eq!(values(&handle).await, ["kept", "after"]);
     assert!(shards.stop().await[0].clean);
+}
+
+#[tokio::test]
+async fn a_reopened_log_starts_where_it_was_told_to() {
+    let disk = disk(8);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    for value in ["a", "b", "c"] {
+        append(&handle, value).await.unwrap();
+    }
+    let start = Offset::new(2).unwrap();
+    assert_eq!(handle.advance_log_start(start).await.unwrap().log_start_offset, start);
+    disk.full_after(Some(0));
+    append(&handle, "refused").await.unwrap_err();
+    disk.full_after(None);
+    tokio::time::sleep(REOPEN_AFTER * 2).await;
+    let appended = append(&handle, "d").await.unwrap();
+    assert_eq!((appended.log_start_offset, appended.base_offset.get()), (start, 3));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use weir_format::Offset;
 use weir_log::{AppendError, AppendParams, Appended, Durability, LogView, SyncPlan, UnifiedLog};
 use weir_psm::{AppendOrigin, TransactionVersion};
-use weir_segment::io::{Done, Io, IoError, Op, Ticket, Wait};
+use weir_segment::io::{Done, Io, IoError, Op, Operation, Ticket, Wait};
 
 use super::{
     Acks, LogPoints, LogStatus, PartitionError, PartitionSpec, PartitionStatus, PendingAppend, ReadRequest,
@@ -52,7 +52,9 @@ enum SlotState {
     Failed {
         log: Box<UnifiedLog>,
         reason: Arc<str>,
-        since: Instant,
+        /// When it may be opened again by itself; never after a failed sync, whose pages the system may hold for clean
+        /// though they are not on the disk.
+        reopen_at: Option<Instant>,
     },
     /// There is no log.
     Offline {
@@ -214,7 +216,7 @@ impl Shard {
             let reason: Arc<str> = Arc::from(describe(&error));
             let ids: Vec<PartitionId> = self.slots.keys().copied().collect();
             for id in ids {
-                self.fail(id, &reason);
+                self.fail(id, &reason, false);
             }
             return;
         }
@@ -236,14 +238,23 @@ impl Shard {
             return;
         }
         let Some(sync) = slot.sync.take() else { return };
-        let SlotState::Open(log) = &mut slot.state else { return };
+        let log = match &mut slot.state {
+            SlotState::Open(log) => log,
+            SlotState::Failed { reopen_at, .. } => {
+                if sync.failed.is_some() {
+                    *reopen_at = None;
+                }
+                return;
+            }
+            SlotState::Offline { .. } => return,
+        };
         let failed = sync.failed.as_ref().map(|error| describe(error));
         let outcome = sync.failed.map_or(Ok(()), Err);
         let _ = log.sync_done(sync.plan, outcome);
         match failed {
             Some(reason) => {
                 tracing::error!(topic = slot.spec.topic, partition = id.partition, reason, "sync failed");
-                self.fail(id, &Arc::from(reason));
+                self.fail(id, &Arc::from(reason), false);
             }
             None => self.settle(id),
         }
@@ -376,7 +387,7 @@ impl Shard {
             _ => return,
         };
         if offline {
-            self.fail(id, &Arc::from("a change of the log failed"));
+            self.fail(id, &Arc::from("a change of the log failed"), false);
         } else {
             self.settle(id);
         }
@@ -461,9 +472,10 @@ impl Shard {
             }
             Err(error @ (AppendError::Log { .. } | AppendError::Offline)) => {
                 let reason: Arc<str> = Arc::from(describe(&error));
+                let may_reopen = !is_failed_sync(&error);
                 tracing::error!(topic = slot.spec.topic, partition = id.partition, %reason, "append failed");
                 let _ = reply.send(Err(PartitionError::Offline { reason: Arc::clone(&reason) }));
-                self.fail(id, &reason);
+                self.fail(id, &reason, may_reopen);
                 false
             }
             Err(error) => {
@@ -590,13 +602,23 @@ impl Shard {
     /// somebody wants to write, or to know where it ends, and some time has passed.
     fn reopen_if_due(&mut self, id: PartitionId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
-        let SlotState::Failed { since, .. } = &slot.state else { return };
-        if since.elapsed() < REOPEN_AFTER {
+        let SlotState::Failed { reopen_at: Some(reopen_at), .. } = &slot.state else { return };
+        if instant() < *reopen_at {
+            return;
+        }
+        // A sync of the log as it was belongs to it, and may yet fail.
+        self.drain_syncs(id);
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        if !matches!(&slot.state, SlotState::Failed { reopen_at: Some(_), .. }) {
             return;
         }
         let failed =
             std::mem::replace(&mut slot.state, SlotState::Offline { reason: Arc::from("reopening") });
         let SlotState::Failed { log, reason, .. } = failed else { return };
+        // What the checkpoints said at the start is old by now.
+        let options = &mut slot.spec.options;
+        options.recovery_point = options.recovery_point.max(log.recovery_point());
+        options.log_start_offset = options.log_start_offset.max(log.view().log_start_offset);
         // It cannot be closed cleanly, which it says; what matters is that its files are given back.
         let _ = log.close(&mut *self.io);
         slot.state = match load(&mut *self.io, &slot.spec) {
@@ -610,7 +632,7 @@ impl Shard {
     }
 
     /// Nothing more is taken; what waited fails, what was durable is still served.
-    fn fail(&mut self, id: PartitionId, reason: &Arc<str>) {
+    fn fail(&mut self, id: PartitionId, reason: &Arc<str>, may_reopen: bool) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let error = || PartitionError::Offline { reason: Arc::clone(reason) };
         for waiter in slot.waiting.drain(..) {
@@ -624,7 +646,11 @@ impl Shard {
         }
         let state = std::mem::replace(&mut slot.state, SlotState::Offline { reason: Arc::clone(reason) });
         slot.state = match state {
-            SlotState::Open(log) => SlotState::Failed { log, reason: Arc::clone(reason), since: instant() },
+            SlotState::Open(log) => SlotState::Failed {
+                log,
+                reason: Arc::clone(reason),
+                reopen_at: may_reopen.then(|| instant() + REOPEN_AFTER),
+            },
             other => other,
         };
         slot.publish_state();
@@ -733,4 +759,18 @@ fn load(io: &mut dyn Io, spec: &PartitionSpec) -> SlotState {
             SlotState::Offline { reason: Arc::from(reason) }
         }
     }
+}
+
+/// Whether a sync failed somewhere below this error: then nothing tells what is on the disk.
+fn is_failed_sync(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_sync = |operation: &Operation| matches!(operation, Operation::Sync | Operation::SyncDirectory);
+    let mut next = Some(error);
+    while let Some(error) = next {
+        match error.downcast_ref::<IoError>() {
+            Some(IoError::Os { at, .. }) if is_sync(&at.operation) => return true,
+            Some(IoError::Poisoned { cause, .. }) if is_sync(cause) => return true,
+            _ => next = error.source(),
+        }
+    }
+    false
 }
