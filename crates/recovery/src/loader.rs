@@ -283,7 +283,9 @@ impl Load<'_> {
             if index < plan.first_segment {
                 let size = self.io.metadata(&file_path(self.dir, base, FileKind::Log))?.map_or(0, |m| m.size);
                 self.report.log_bytes += size;
-                if self.read_transactions(base)?.is_none() {
+                let end = bases.get(index + 1).copied().unwrap_or(plan.feed_from).min(plan.feed_from);
+                let transactions = self.read_transactions(base)?;
+                if !transactions.is_some_and(|index| holds_barriers(&index, &replay.file, base, end)) {
                     return Ok(Outcome::Again(Mode { everything: true, ..mode }));
                 }
                 continue;
@@ -484,8 +486,12 @@ impl Load<'_> {
     fn compare_transactions(&mut self, part: &SegmentPart, replay: &Replay) -> Result<Compared, LoadError> {
         let on_disk = self.read_transactions(part.base)?;
         // What was aborted below the snapshot is only in the index, or in the bytes that were not fed.
-        if on_disk.is_none() && replay.feed_from > part.base {
-            return Ok(Compared::Unknown);
+        if replay.feed_from > part.base {
+            let end = part.next_segment.unwrap_or(replay.feed_from).min(replay.feed_from);
+            let holds = |index: &TransactionIndex| holds_barriers(index, &replay.file, part.base, end);
+            if !on_disk.as_ref().is_some_and(holds) {
+                return Ok(Compared::Unknown);
+            }
         }
         let mut right = TransactionIndex::new();
         let below = |entry: &&AbortedTransaction| entry.last_offset < replay.feed_from;
@@ -685,6 +691,14 @@ impl Load<'_> {
         self.report.skipped.push(Skipped { what, cause: error.to_string() });
         false
     }
+}
+
+/// Whether a segment's transaction index has an entry for each barrier in `base..end` at which a transaction was
+/// aborted: one that was built by a Kafka that does not know the barrier has none.
+fn holds_barriers(index: &TransactionIndex, file: &PartitionFile, base: Offset, end: Offset) -> bool {
+    file.barriers()
+        .filter(|&(at, note)| note.aborted_transaction && at >= base && at < end)
+        .all(|(at, _)| index.entries().binary_search_by_key(&at, |entry| entry.last_offset).is_ok())
 }
 
 /// A transaction index on disk, compared with what a walk found.

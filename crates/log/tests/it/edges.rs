@@ -770,3 +770,40 @@ proptest! {
         assert_equal_state(&again.producers(), &producers, "again");
     }
 }
+
+#[test]
+fn b4_an_index_that_lost_what_was_aborted_at_a_barrier_is_built_again() {
+    // A Kafka that does not know the barrier recovered the segment: its index knows ABORTs alone. Or the file is gone.
+    for segment_bytes in [1 << 20, 500] {
+        let bench = Bench::new(1).segment_bytes(segment_bytes);
+        let mut open = bench.open_unclean();
+        open.produce(data(Some((1, 0, 0)), true, 1, 10)); // 0
+        open.produce(data(Some((2, 0, 0)), true, 1, 10)); // 1
+        open.coordinate(marker(false, 2, 0, 0)); // 2
+        open.coordinate(barrier()); // 3
+        for _ in 0..4 {
+            open.produce(plain(1, 300));
+        }
+        open.sync();
+        let facts = open.facts();
+        assert_eq!(facts.aborted.len(), 2);
+        let recovery_point = open.log.recovery_point();
+        open.close();
+        let path = bench.path("00000000000000000000.txnindex");
+        let whole = bench.disk.read_file(&path).unwrap();
+        for left in [Some(34), Some(0), None] {
+            for clean_shutdown in [true, false] {
+                let damaged = bench.fork();
+                match left {
+                    Some(size) => damaged.disk.write_file(&path, &whole[..size]),
+                    None => assert!(damaged.disk.remove_file(&path)),
+                }
+                let options = weir_log::OpenOptions { clean_shutdown, recovery_point, ..damaged.options() };
+                let mut open = damaged.open(options);
+                assert_eq!(open.facts(), facts, "{left:?}, clean {clean_shutdown}");
+                drop(open);
+                assert_eq!(damaged.disk.read_file(&path).unwrap(), whole);
+            }
+        }
+    }
+}

@@ -507,17 +507,23 @@ fn a_snapshot_above_a_log_that_was_cut_from_outside_is_never_loaded() {
     for base in [1, 2] {
         bench.disk.remove_file(&bench.path(&format!("{base:020}.log")));
     }
-    // The log grows over the snapshot's offset again, with other producers.
-    let bench = bench.segment_bytes(1 << 20);
-    let mut open = bench.open_unclean();
-    assert_eq!(open.log.log_end_offset(), offset(1));
-    for sequence in 0..4 {
-        open.produce(data(Some((2, 0, sequence)), false, 1, 10));
+    // The log grows over the snapshot's offset again, with other producers, and perhaps to a snapshot above it.
+    for closed in [false, true] {
+        let bench = bench.fork().segment_bytes(1 << 20);
+        let mut open = bench.open_unclean();
+        assert_eq!(open.log.log_end_offset(), offset(1));
+        for sequence in 0..4 {
+            open.produce(data(Some((2, 0, sequence)), false, 1, 10));
+        }
+        if closed {
+            open.close();
+            open = bench.open_clean();
+        }
+        open.truncate(3);
+        let known: Vec<_> =
+            open.log.producers().map(|(id, entry)| (id.get(), entry.last_offset().unwrap().get())).collect();
+        assert_eq!(known, [(1, 0), (2, 2)], "closed {closed}");
     }
-    open.truncate(3);
-    let known: Vec<_> =
-        open.log.producers().map(|(id, entry)| (id.get(), entry.last_offset().unwrap().get())).collect();
-    assert_eq!(known, [(1, 0), (2, 2)]);
 }
 
 #[test]
