@@ -7,6 +7,8 @@ use bytes::BytesMut;
 use proptest::prelude::*;
 use weir_format::{BatchBuilder, BatchReader, Offset, RecordBatch, TimestampMs};
 use weir_log::{AppendError, AppendParams, Isolation, OffsetSpec};
+use weir_psm::{ProducerStateManager, PsmConfig};
+use weir_recovery::partition_file::crc32c;
 use weir_recovery::{NoSnapshot, PartitionFile, ProducerStateSource};
 use weir_segment::io::sim::{CrashPolicy, DataFate, NameFate};
 use weir_segment::io::{Io, Open as How};
@@ -805,5 +807,32 @@ fn b4_an_index_that_lost_what_was_aborted_at_a_barrier_is_built_again() {
                 assert_eq!(damaged.disk.read_file(&path).unwrap(), whole);
             }
         }
+    }
+}
+
+#[test]
+fn b7_a_snapshot_whose_offset_lies_inside_a_batch_belongs_to_another_log() {
+    // Named, whole and with the right CRC: a side file and a snapshot that were copied from elsewhere.
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    for sequence in [0, 10, 20] {
+        open.produce(data(Some((1, 0, sequence)), false, 10, 5));
+    }
+    let producers = open.producers();
+    open.close();
+    let mut other = ProducerStateManager::new(PsmConfig::default());
+    other.update_map_end_offset(offset(15));
+    let bytes = other.snapshot();
+    let mut file = PartitionFile::new(offset(30));
+    file.note_snapshot(offset(15), crc32c(&bytes));
+    bench.disk.write_file(&bench.path("00000000000000000015.snapshot"), &bytes);
+    bench.disk.write_file(&bench.side_dir.join("partition"), &file.encode());
+    for clean in [true, false] {
+        let copy = bench.fork();
+        let mut open = if clean { copy.open_clean() } else { copy.open_unclean() };
+        assert_equal_state(&open.producers(), &producers, "loaded");
+        open.truncate(20);
+        let known: Vec<_> = open.log.producers().map(|(_, entry)| entry.last_offset().unwrap()).collect();
+        assert_eq!(known, [offset(19)], "cut, clean {clean}");
     }
 }
