@@ -4,9 +4,14 @@
 //! for everything else. Each is opened when it is needed; the broker's address is the one of
 //! the newest metadata. Metadata and settings are asked from any broker that answers, the
 //! bootstrap addresses first.
+//!
+//! An address may come to belong to another cluster, which may have the same topics, ids
+//! included, if it mirrors them too. So every connection to a broker is asked first which cluster
+//! it leads to, and nothing is learned or fetched from another one than the mirror is bound to.
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,21 +40,45 @@ const LATEST: i64 = -1;
 /// Fetch addresses topics by id from 13 on; a source without ids is fetched by name.
 const LAST_FETCH_BY_NAME: i16 = 12;
 
+/// First version of Fetch in which a source says where its history leaves ours.
+const FIRST_FETCH_WITH_DIVERGENCE: i16 = 12;
+/// First version of Metadata in which a question makes no topic.
+const FIRST_METADATA_THAT_MAKES_NOTHING: i16 = 4;
+
 /// A source cluster behind a list of addresses.
 #[derive(Debug)]
 pub struct KafkaSource {
     bootstrap: Vec<String>,
     client: ClientConfig,
+    /// The cluster that the mirror is bound to, once there was a first contact.
+    cluster_id: Option<String>,
     /// For questions that any broker answers.
-    any: AsyncMutex<Option<Connection>>,
+    any: Line,
     brokers: Mutex<BTreeMap<BrokerId, Arc<BrokerLink>>>,
+    /// A fetch was answered in a version without divergence.
+    blind: AtomicBool,
 }
 
 #[derive(Debug)]
 struct BrokerLink {
     address: String,
-    fetch: AsyncMutex<Option<Connection>>,
-    control: AsyncMutex<Option<Connection>>,
+    fetch: Line,
+    control: Line,
+}
+
+/// At most one connection, for one request at a time.
+#[derive(Debug, Default)]
+struct Line {
+    held: AsyncMutex<Option<(Connection, u64)>>,
+    /// How often it was closed: a connection from before that is not used again.
+    closed: AtomicU64,
+}
+
+impl Line {
+    /// The next request goes over a new connection. Waits for nobody.
+    fn close(&self) {
+        self.closed.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 /// An error with its causes, on one line.
@@ -88,23 +117,26 @@ fn source_error(error: &ClientError, api: &'static str) -> SourceError {
 /// Brokers close idle connections: a stream that ends under a connection that was used before
 /// is tried once more over a new one. Every request here only reads.
 async fn call<R: Request + Sync>(
-    held: &AsyncMutex<Option<Connection>>,
+    line: &Line,
     addresses: &[String],
     client: &ClientConfig,
+    cluster_id: Option<&str>,
     request: &R,
     options: &CallOptions,
     api: &'static str,
 ) -> Result<(R::Response, i16), SourceError> {
-    let mut held = held.lock().await;
+    let mut held = line.held.lock().await;
     loop {
-        let reused = held.as_ref().is_some_and(Connection::is_usable);
-        let mut connection = match held.take() {
-            Some(connection) if reused => connection,
-            _ => Connection::connect(addresses, client).await.map_err(|error| source_error(&error, api))?,
+        let closed = line.closed.load(Ordering::Acquire);
+        let known = held.take().filter(|(connection, since)| connection.is_usable() && *since == closed);
+        let reused = known.is_some();
+        let mut connection = match known {
+            Some((connection, _)) => connection,
+            None => connect(addresses, client, cluster_id, api).await?,
         };
         let answer = connection.call_with(request, options).await;
         if connection.is_usable() {
-            *held = Some(connection);
+            *held = Some((connection, closed));
         }
         match answer {
             Err(ClientError::Closed { .. } | ClientError::Stream { .. }) if reused => {}
@@ -112,6 +144,30 @@ async fn call<R: Request + Sync>(
             Ok(answer) => return Ok(answer),
         }
     }
+}
+
+/// A connection to the cluster that the mirror is bound to, and to no other one.
+async fn connect(
+    addresses: &[String],
+    client: &ClientConfig,
+    cluster_id: Option<&str>,
+    api: &'static str,
+) -> Result<Connection, SourceError> {
+    let failed = |error| source_error(&error, api);
+    let mut connection = Connection::connect(addresses, client).await.map_err(failed)?;
+    if let Some(expected) = cluster_id {
+        let mut request = MetadataRequest::default();
+        request.topics = Some(Vec::new());
+        request.allow_auto_topic_creation = false;
+        let options =
+            CallOptions { min_version: FIRST_METADATA_THAT_MAKES_NOTHING, ..CallOptions::default() };
+        let (response, _) = connection.call_with(&request, &options).await.map_err(failed)?;
+        if let Some(found) = response.cluster_id.as_ref().filter(|found| ***found != *expected) {
+            let (expected, found) = (expected.to_owned(), found.to_string());
+            return Err(SourceError::WrongCluster { expected, found });
+        }
+    }
+    Ok(connection)
 }
 
 fn string(text: &str) -> StrBytes {
@@ -126,7 +182,20 @@ impl KafkaSource {
     /// A source reached through these `HOST:PORT`s. Nothing is connected yet.
     #[must_use]
     pub fn new(bootstrap: Vec<String>, client: ClientConfig) -> Self {
-        Self { bootstrap, client, any: AsyncMutex::default(), brokers: Mutex::default() }
+        Self {
+            bootstrap,
+            client,
+            cluster_id: None,
+            any: Line::default(),
+            brokers: Mutex::default(),
+            blind: AtomicBool::new(false),
+        }
+    }
+
+    /// The same, bound to the cluster with this id: no broker of another one is fetched from.
+    #[must_use]
+    pub fn bound_to(self, cluster_id: Option<String>) -> Self {
+        Self { cluster_id, ..self }
     }
 
     fn link(&self, broker: BrokerId) -> Result<Arc<BrokerLink>, SourceError> {
@@ -151,7 +220,7 @@ impl KafkaSource {
             .map(|(id, address)| match known.get(&id) {
                 Some(link) if link.address == address => (id, Arc::clone(link)),
                 _ => {
-                    let (fetch, control) = (AsyncMutex::default(), AsyncMutex::default());
+                    let (fetch, control) = (Line::default(), Line::default());
                     (id, Arc::new(BrokerLink { address, fetch, control }))
                 }
             })
@@ -165,10 +234,11 @@ impl KafkaSource {
         api: &'static str,
     ) -> Result<R::Response, SourceError> {
         let options = CallOptions { min_version, ..CallOptions::default() };
-        let answer = call(&self.any, &self.addresses(), &self.client, request, &options, api).await;
+        // Whose answer it is, is for the asker to see: that another cluster answers is an answer.
+        let answer = call(&self.any, &self.addresses(), &self.client, None, request, &options, api).await;
         if answer.is_err() {
             // The next question goes to whoever answers then.
-            *self.any.lock().await = None;
+            self.any.close();
         }
         answer.map(|(response, _)| response)
     }
@@ -194,7 +264,9 @@ impl KafkaSource {
         request.topics = vec![topic];
         let options = CallOptions { min_version: 1, ..CallOptions::default() };
         let address = std::slice::from_ref(&link.address);
-        let (response, _) = call(&link.control, address, &self.client, &request, &options, API).await?;
+        let bound_to = self.cluster_id.as_deref();
+        let (response, _) =
+            call(&link.control, address, &self.client, bound_to, &request, &options, API).await?;
         let answer = response
             .topics
             .iter()
@@ -224,9 +296,8 @@ impl Source for KafkaSource {
             };
             topics.iter().map(topic).collect()
         });
-        // From version 4 on a question makes no topic.
         request.allow_auto_topic_creation = false;
-        let response = self.ask_any(&request, 4, API).await?;
+        let response = self.ask_any(&request, FIRST_METADATA_THAT_MAKES_NOTHING, API).await?;
         if response.error_code != 0 {
             let code = SourceCode::from_code(response.error_code);
             return Err(SourceError::Refused { api: API, code });
@@ -235,16 +306,18 @@ impl Source for KafkaSource {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
         };
-        self.learn(
-            response
-                .brokers
-                .iter()
-                .map(|broker| (BrokerId(broker.node_id), address(&broker.host, broker.port))),
-        );
-        let mut metadata = SourceMetadata {
-            cluster_id: response.cluster_id.as_ref().map(|id| id.to_string()),
-            topics: BTreeMap::new(),
-        };
+        let cluster_id = response.cluster_id.as_ref().map(|id| id.to_string());
+        if cluster_id.is_none() || self.cluster_id.is_none() || cluster_id == self.cluster_id {
+            self.learn(
+                response
+                    .brokers
+                    .iter()
+                    .map(|broker| (BrokerId(broker.node_id), address(&broker.host, broker.port))),
+            );
+        } else {
+            self.any.close();
+        }
+        let mut metadata = SourceMetadata { cluster_id, topics: BTreeMap::new() };
         for topic in &response.topics {
             let Some(name) = &topic.name else { continue };
             let partitions = topic.partitions.iter().map(|partition| {
@@ -307,7 +380,12 @@ impl Source for KafkaSource {
             ..fetch::FetchRequest::default()
         };
         let address = std::slice::from_ref(&link.address);
-        let (response, _) = call(&link.fetch, address, &self.client, &asked, &options, API).await?;
+        let bound_to = self.cluster_id.as_deref();
+        let (response, version) =
+            call(&link.fetch, address, &self.client, bound_to, &asked, &options, API).await?;
+        if version < FIRST_FETCH_WITH_DIVERGENCE {
+            self.blind.store(true, Ordering::Relaxed);
+        }
         if !response.error_code.is_none() {
             let code = SourceCode::from_code(response.error_code.get());
             return Err(SourceError::Refused { api: API, code });
@@ -395,9 +473,13 @@ impl Source for KafkaSource {
 
     async fn reconnect(&self, broker: BrokerId) {
         if let Ok(link) = self.link(broker) {
-            *link.fetch.lock().await = None;
-            *link.control.lock().await = None;
+            link.fetch.close();
+            link.control.close();
         }
+    }
+
+    fn tells_divergence(&self) -> bool {
+        !self.blind.load(Ordering::Relaxed)
     }
 }
 

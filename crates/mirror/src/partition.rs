@@ -60,6 +60,9 @@ pub enum Event {
     },
     /// The source's leader has this epoch.
     SourceLeaderEpoch(LeaderEpoch),
+    /// The source has another leader, and cannot say whether its history is ours. The fetcher
+    /// waits.
+    LeaderUnproven,
     /// A fetched batch has an epoch above ours. It was not appended; the fetcher waits.
     BatchAhead(LeaderEpoch),
     /// A step of the stop is done.
@@ -311,6 +314,7 @@ impl MirrorPartition {
             Event::Failed(failure) => self.failed(failure),
             Event::LogFailed { cause } => self.log_failed(cause),
             Event::SourceLeaderEpoch(epoch) => self.source_epoch(epoch),
+            Event::LeaderUnproven => self.leader_unproven(),
             Event::BatchAhead(epoch) => self.batch_ahead(epoch),
             Event::StopStepDone(outcome) => self.stop_step_done(outcome),
             Event::StopStepFailed { cause } => match self.phase {
@@ -569,6 +573,15 @@ impl MirrorPartition {
             }
             _ => Actions::default(),
         }
+    }
+
+    /// The newest batch is compared again before anything is appended behind it.
+    fn leader_unproven(&mut self) -> Actions {
+        if self.phase != Phase::Fetching {
+            return self.fetcher_ended();
+        }
+        self.phase = Phase::Aligning;
+        Actions::two(Action::RemoveFetcher, Action::Align)
     }
 
     fn source_epoch(&mut self, epoch: LeaderEpoch) -> Actions {

@@ -605,8 +605,13 @@ async fn reconcile<S: Source, D: Destination>(shared: &Arc<Shared<S, D>>) {
         if inner.fetch.source_leader_epoch() == epoch || inner.removed {
             continue;
         }
+        let known_before = inner.fetch.source_leader_epoch().is_some();
         inner.fetch.set_source_leader_epoch(epoch);
         inner.not_before = None;
+        if known_before && !shared.source.tells_divergence() {
+            slot.end(&mut inner, Event::LeaderUnproven);
+            continue;
+        }
         if let Some(epoch) = epoch {
             // Full: the partition is busy. A batch with this epoch will come to the same.
             let _ = slot.events.try_send(Event::SourceLeaderEpoch(epoch));
@@ -755,7 +760,11 @@ async fn on_fetched<S: Source, D: Destination>(
         // Not under the lock: a stop must not wait for the source.
         let epoch = inner.fetch.source_leader_epoch();
         drop(inner);
-        let range = shared.source.range(broker, &slot.partition, epoch).await;
+        let range = tokio::select! {
+            biased;
+            range = shared.source.range(broker, &slot.partition, epoch) => range,
+            () = shared.stopped() => return,
+        };
         inner = slot.inner.lock().await;
         if inner.removed || inner.fetch.request() != *request {
             return;
@@ -806,7 +815,7 @@ async fn on_fetched<S: Source, D: Destination>(
     };
     slot.progress.wait_for(waits_for);
     if answered && !inner.removed {
-        follow_log_start(shared, slot, fetched).await;
+        follow_log_start(shared, slot, request.fetch_offset, fetched).await;
     }
 }
 
@@ -843,9 +852,13 @@ async fn append<S: Source, D: Destination>(
 async fn follow_log_start<S: Source, D: Destination>(
     shared: &Shared<S, D>,
     slot: &Slot,
+    fetch_offset: Offset,
     fetched: &FetchedPartition,
 ) {
-    let Some(source_start) = fetched.log_start_offset.filter(|start| *start > Offset::ZERO) else { return };
+    // A source that starts behind the offset that it has just answered contradicts itself, and
+    // nothing is deleted on its word (O4).
+    let believed = |start: &Offset| *start > Offset::ZERO && *start <= fetch_offset;
+    let Some(source_start) = fetched.log_start_offset.filter(believed) else { return };
     let moved = async {
         let log = shared.destination.log_state(&slot.partition).await?;
         let start = source_start.min(log.high_watermark);

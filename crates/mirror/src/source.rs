@@ -364,8 +364,13 @@ pub trait Source: Send + Sync + 'static {
         topics: &[Arc<str>],
     ) -> impl Future<Output = Result<BTreeMap<Arc<str>, Vec<TopicConfig>>, SourceError>> + Send;
 
-    /// Closes the connection to this broker, so that the next call opens a new one.
+    /// Closes the connection to this broker, so that the next call opens a new one. Does not wait
+    /// for a call that is under way.
     fn reconnect(&self, broker: BrokerId) -> impl Future<Output = ()> + Send;
+
+    /// Whether fetches say where the source's history leaves ours (Fetch 12, Kafka 2.7). Where
+    /// they do not, a new leader may have another history and go on as if nothing was.
+    fn tells_divergence(&self) -> bool;
 }
 
 #[cfg(test)]

@@ -316,7 +316,8 @@ impl MirrorHost {
     }
 
     fn run(&self, definition: Definition, topics: BTreeMap<String, Desired>) -> Arc<Running> {
-        let source = KafkaSource::new(definition.bootstrap(), definition.client());
+        let source = KafkaSource::new(definition.bootstrap(), definition.client())
+            .bound_to(definition.source_cluster_id.clone());
         let destination = NodeDestination::new(Arc::clone(&self.node), definition.name.as_str());
         let mirror = Mirror::start(definition.runner(), source, destination);
         let name = definition.name.clone();

@@ -306,3 +306,32 @@ async fn answers_that_are_none_are_told_by_kind() {
     let answer = nowhere.metadata(None).await.expect_err("nobody is there").to_string();
     assert!(answer.contains("127.0.0.1:1"), "{answer}");
 }
+
+#[tokio::test]
+async fn a_broker_of_another_cluster_is_neither_learned_nor_fetched_from() {
+    let (source, seen) = Broker::new(13, 12, Manner::Good).listen().await;
+    let source = source.bound_to(Some("far".to_owned()));
+    source.metadata(None).await.expect("the right cluster");
+    source.fetch(BrokerId(4), request(TopicId(ID))).await.expect("fetches");
+    // Another cluster has taken the address, with the same broker id.
+    let source = source.bound_to(Some("near".to_owned()));
+    source.reconnect(BrokerId(4)).await;
+    let asked = |seen: &[(i16, i16)]| seen.iter().filter(|(api, _)| *api == 1).count();
+    let before = asked(&seen.lock().expect("whole"));
+    for error in [
+        source.fetch(BrokerId(4), request(TopicId(ID))).await.expect_err("another cluster"),
+        source
+            .range(BrokerId(4), &TopicPartition::new("orders", 0), None)
+            .await
+            .expect_err("another cluster"),
+    ] {
+        let SourceError::WrongCluster { expected, found } = error else { panic!("{error}") };
+        assert_eq!((expected.as_str(), found.as_str()), ("near", "far"));
+    }
+    assert_eq!(asked(&seen.lock().expect("whole")), before, "it was not even asked");
+    // Its metadata says whose it is, and its brokers are not taken over.
+    let (source, _) = Broker::new(13, 12, Manner::Good).listen().await;
+    let source = source.bound_to(Some("near".to_owned()));
+    assert_eq!(source.metadata(None).await.expect("an answer").cluster_id.as_deref(), Some("far"));
+    assert!(source.link(BrokerId(4)).is_err());
+}

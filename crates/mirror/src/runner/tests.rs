@@ -73,6 +73,10 @@ struct SourceState {
     /// One answer in so many goes wrong; 0: none.
     trouble: u64,
     reachable: bool,
+    /// Does not say where histories part, as before Kafka 2.7.
+    is_old: bool,
+    /// Says that its log starts here, whatever it holds.
+    claimed_start: Option<i64>,
     /// Corrupts every answer of this partition.
     rotten: Option<i32>,
     fetches: u64,
@@ -90,6 +94,8 @@ impl SourceState {
             cluster_id: CLUSTER.to_owned(),
             trouble: 0,
             reachable: true,
+            is_old: false,
+            claimed_start: None,
             rotten: None,
             fetches: 0,
             reconnects: 0,
@@ -158,7 +164,7 @@ impl SourceState {
             return answer;
         }
         answer.high_watermark = Some(offset(log.end));
-        answer.log_start_offset = Some(offset(log.start));
+        answer.log_start_offset = Some(offset(self.claimed_start.unwrap_or(log.start)));
         let mut records = BytesMut::new();
         for (base, bytes) in &log.batches {
             let next = RecordBatch::parse(bytes).expect("a batch").next_offset();
@@ -296,6 +302,10 @@ impl Source for SimSource {
 
     async fn reconnect(&self, _: BrokerId) {
         self.lock().reconnects += 1;
+    }
+
+    fn tells_divergence(&self) -> bool {
+        !self.lock().is_old
     }
 }
 
@@ -973,5 +983,52 @@ async fn lag_ages_while_the_source_is_away() {
         })
         .await;
     assert_eq!(world.status(0).attention, None);
+    world.mirror.shutdown().await;
+}
+
+/// An unclean election at a source that cannot say so: another leader with another history, which
+/// has grown beyond ours before anybody asked.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_of_an_old_source_is_compared_before_anything_is_taken_from_it() {
+    let world = World::new(21, 1);
+    world.source().is_old = true;
+    for _ in 0..4 {
+        world.source().produce(0, 5, None);
+    }
+    world.want(0, Desired::Mirroring);
+    world.until_equal(0).await;
+    // A clean one first: it costs a comparison, and nothing else.
+    world.source().elect(0);
+    world.source().produce(0, 2, None);
+    world.until_equal(0).await;
+    let mirrored = world.memory.bytes(&tp(0));
+    {
+        let mut source = world.source();
+        source.elect(0);
+        let log = source.logs.get_mut(&0).expect("exists");
+        log.batches.pop();
+        log.end -= 2;
+        source.produce(0, 1, None);
+        source.produce(0, 7, None);
+    }
+    world.until_state(0, MirrorPartitionState::Failed).await;
+    assert_eq!(world.status(0).failure.as_deref(), Some("newest-batch-differs"));
+    assert_eq!(world.memory.bytes(&tp(0)), mirrored, "nothing of the other history");
+    world.mirror.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_start_that_contradicts_the_answer_deletes_nothing() {
+    let world = World::new(22, 1);
+    world.source().produce(0, 5, None);
+    world.source().claimed_start = Some(1_000_000);
+    world.want(0, Desired::Mirroring);
+    world.until_equal(0).await;
+    world.memory.with(&tp(0), |log| log.durable = log.end);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.memory.with(&tp(0), |log| log.start), 0);
+    // What it may mean is followed.
+    world.source().claimed_start = Some(3);
+    world.until("the log start follows", |world| world.memory.with(&tp(0), |log| log.start) == 3).await;
     world.mirror.shutdown().await;
 }
