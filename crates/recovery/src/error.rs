@@ -87,7 +87,12 @@ impl std::fmt::Display for Corruption {
         if let Some(last) = self.last_segment {
             write!(f, "; later segments follow, the last from offset {last}")?;
         }
-        write!(f, "; to cut the log there run `weir recover DIR --accept-cut {}`", self.next_offset)
+        write!(
+            f,
+            "; not a byte was changed: `weir dump-log {}` shows it; restore the directory from a copy, or mirror the \
+             topic again into another node",
+            self.file.display()
+        )
     }
 }
 

@@ -423,7 +423,7 @@ fn a_flipped_bit_is_corruption_and_nothing_is_cut() {
         assert_eq!(corruption.last_segment.is_some(), segment_follows, "{name}");
         assert_eq!(corruption.behind.is_some(), behind, "{name}");
         let text = corruption.to_string();
-        assert!(text.contains("weir recover") && text.contains(".log"), "{text}");
+        assert!(text.contains("weir dump-log") && text.contains(".log"), "{text}");
         assert_eq!(golden.bench.disk.contents(), before, "{name}: nothing was changed");
     }
 }

@@ -6,7 +6,7 @@ use weir_format::{BatchBuilder, BatchReader, TimestampMs};
 use weir_log::{LogConfig, OpenOptions};
 use weir_segment::io::sim::{Acknowledged, CrashPolicy, SimDisk};
 
-use super::worker::REOPEN_AFTER;
+use super::worker::{EXPIRE_INTERVAL, REOPEN_AFTER};
 use super::*;
 use crate::uuid::Uuid;
 
@@ -318,4 +318,31 @@ async fn a_stop_answers_what_was_asked_before_it_and_refuses_what_comes_after() 
     assert_eq!((points[0].recovery_point.get(), points[0].clean), (10, true));
     assert!(matches!(append(&handle, "late").await.unwrap_err(), PartitionError::ShutDown));
     assert!(matches!(handle.sync().await.unwrap_err(), PartitionError::ShutDown));
+}
+
+#[tokio::test]
+async fn producers_that_have_been_idle_too_long_are_forgotten_by_the_clock() {
+    use weir_format::{ProducerEpoch, ProducerId, Sequence};
+    let disk = disk(8);
+    let shards = shards(&disk);
+    let mut spec = spec(1);
+    let expiration = Duration::from_secs(3_600);
+    spec.log.psm.producer_id_expiration = expiration;
+    let handle = open(&shards, spec).await;
+    let idempotent = |id: i64, timestamp: TimestampMs| {
+        BatchBuilder::new()
+            .producer(ProducerId::new(id).unwrap(), ProducerEpoch::ZERO, Sequence::new(0))
+            .record(timestamp, None, Some(b"x"))
+            .build()
+            .unwrap()
+    };
+    let now = crate::clock::now();
+    handle.append_client(idempotent(1, TimestampMs::new(5)), Acks::Durable).await.unwrap();
+    handle.append_client(idempotent(2, now), Acks::Durable).await.unwrap();
+    let known = || async {
+        handle.run(|log, _| log.producers().map(|(id, _)| id.get()).collect::<Vec<_>>()).await.unwrap()
+    };
+    // Nobody asks for anything meanwhile: the shard wakes by itself.
+    tokio::time::sleep(EXPIRE_INTERVAL * 3).await;
+    assert_eq!(known().await, [2]);
 }

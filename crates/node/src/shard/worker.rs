@@ -24,6 +24,10 @@ pub(super) const TURN: usize = 256;
 pub(super) const READS_PER_TURN: usize = 4;
 /// How long a partition whose disk failed is left alone before an append tries to reopen it.
 pub(super) const REOPEN_AFTER: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5_000 });
+/// Time between two looks for producers that have been idle too long.
+///
+/// Kafka: `producer.id.expiration.check.interval.ms`.
+pub(super) const EXPIRE_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 600_000 });
 /// Time between two syncs under `weir.flush=interval`.
 pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -139,6 +143,7 @@ pub(super) struct Shard {
     next_ticket: u64,
     flush_interval: bool,
     last_flush: Instant,
+    last_expiry: Instant,
     done: Vec<Done>,
 }
 
@@ -166,6 +171,7 @@ impl Shard {
             next_ticket: 0,
             flush_interval,
             last_flush: instant(),
+            last_expiry: instant(),
             done: Vec::new(),
         }
     }
@@ -192,6 +198,7 @@ impl Shard {
             }
             self.start_syncs();
             self.serve_reads();
+            self.expire_producers_if_due();
             let wait = if taken > 0 || !self.reads.is_empty() || !self.inbox.is_empty() {
                 Wait::Poll
             } else {
@@ -201,11 +208,30 @@ impl Shard {
         }
     }
 
-    /// How long to sleep if nothing happens: forever, unless something written is to be synced by
-    /// the clock.
+    /// How long to sleep if nothing happens: until producers are to be looked at, or something
+    /// written is to be synced by the clock.
     fn park_time(&self) -> Option<Duration> {
-        (self.flush_interval && !self.dirty.is_empty())
-            .then(|| FLUSH_INTERVAL.saturating_sub(self.last_flush.elapsed()))
+        let expiry = EXPIRE_INTERVAL.saturating_sub(self.last_expiry.elapsed());
+        let flush = (self.flush_interval && !self.dirty.is_empty())
+            .then(|| FLUSH_INTERVAL.saturating_sub(self.last_flush.elapsed()));
+        Some(flush.map_or(expiry, |flush| flush.min(expiry)))
+    }
+
+    /// A producer is forgotten by the wall clock alone; without this, each one that ever wrote here
+    /// would stay in memory and in every snapshot.
+    fn expire_producers_if_due(&mut self) {
+        if self.last_expiry.elapsed() < EXPIRE_INTERVAL {
+            return;
+        }
+        self.last_expiry = instant();
+        for slot in self.slots.values_mut() {
+            let SlotState::Open(log) = &mut slot.state else { continue };
+            let count = log.expire_producers(clock::now());
+            if count > 0 {
+                let (topic, partition) = (slot.spec.topic.as_str(), slot.spec.id.partition);
+                tracing::debug!(topic, partition, count, "idle producers forgotten");
+            }
+        }
     }
 
     fn reap(&mut self, wait: Wait) {
