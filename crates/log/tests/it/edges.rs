@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::BytesMut;
 use proptest::prelude::*;
 use weir_format::{BatchBuilder, BatchReader, Offset, RecordBatch, TimestampMs};
-use weir_log::{AppendError, AppendParams, Isolation, OffsetSpec};
+use weir_log::{AppendError, AppendParams, Isolation, OffsetSpec, OpenOptions};
 use weir_psm::{ProducerStateManager, PsmConfig};
 use weir_recovery::partition_file::crc32c;
 use weir_recovery::{NoSnapshot, PartitionFile, ProducerStateSource};
@@ -101,21 +101,32 @@ fn a_cut_of_which_everything_is_durable_again_is_forgotten_at_the_next() {
 
 #[test]
 fn a_spoilt_transaction_index_is_built_again_although_a_snapshot_lies_behind_its_transactions() {
-    let bench = Bench::new(1);
-    let mut open = with_an_aborted_transaction(&bench);
-    let before = seen(&mut open, Isolation::Committed);
-    assert_eq!(before.1, [(1, 2)]);
-    open.close();
-    let path = bench.path("00000000000000000000.txnindex");
-    let whole = bench.disk.read_file(&path).unwrap();
-    for spoilt in [whole[..10].to_vec(), [&whole[..], b"x"].concat(), vec![0xff; whole.len()], vec![0; 40]] {
-        for clean in [true, false] {
-            let damaged = bench.fork();
-            damaged.disk.write_file(&path, &spoilt);
-            let mut open = if clean { damaged.open_clean() } else { damaged.open_unclean() };
-            assert_eq!(seen(&mut open, Isolation::Committed), before, "clean {clean}");
-            drop(open);
-            assert_eq!(damaged.disk.read_file(&path).unwrap(), whole);
+    // In the segment where the walk begins, and in one below it that is not walked.
+    for segment_bytes in [1 << 20, 400] {
+        let bench = Bench::new(1).segment_bytes(segment_bytes);
+        let mut open = with_an_aborted_transaction(&bench);
+        for _ in 0..3 {
+            open.produce(plain(1, 250));
+        }
+        open.sync();
+        let facts = open.facts();
+        assert_eq!(facts.aborted.len(), 1);
+        let recovery_point = open.log.recovery_point();
+        open.close();
+        let path = bench.path("00000000000000000000.txnindex");
+        let whole = bench.disk.read_file(&path).unwrap();
+        for spoilt in
+            [whole[..10].to_vec(), [&whole[..], b"x"].concat(), vec![0xff; whole.len()], vec![0; 40]]
+        {
+            for clean_shutdown in [true, false] {
+                let damaged = bench.fork();
+                damaged.disk.write_file(&path, &spoilt);
+                let options = OpenOptions { clean_shutdown, recovery_point, ..damaged.options() };
+                let mut open = damaged.open(options);
+                assert_eq!(open.facts(), facts, "clean {clean_shutdown}");
+                drop(open);
+                assert_eq!(damaged.disk.read_file(&path).unwrap(), whole);
+            }
         }
     }
 }
@@ -581,7 +592,7 @@ fn a_bad_sector_in_any_file_is_said_and_never_taken_for_nothing() {
         for clean_shutdown in [true, false] {
             let damaged = bench.fork();
             damaged.disk.read_error(&path, 0..size.max(1));
-            let options = weir_log::OpenOptions { clean_shutdown, ..options.clone() };
+            let options = OpenOptions { clean_shutdown, ..options.clone() };
             match damaged.try_open(options) {
                 // It was not needed.
                 Ok(open) => assert_eq!(open.log.log_end_offset(), facts.log_end_offset, "{path:?}"),
@@ -800,7 +811,7 @@ fn b4_an_index_that_lost_what_was_aborted_at_a_barrier_is_built_again() {
                     Some(size) => damaged.disk.write_file(&path, &whole[..size]),
                     None => assert!(damaged.disk.remove_file(&path)),
                 }
-                let options = weir_log::OpenOptions { clean_shutdown, recovery_point, ..damaged.options() };
+                let options = OpenOptions { clean_shutdown, recovery_point, ..damaged.options() };
                 let mut open = damaged.open(options);
                 assert_eq!(open.facts(), facts, "{left:?}, clean {clean_shutdown}");
                 drop(open);
@@ -835,4 +846,52 @@ fn b7_a_snapshot_whose_offset_lies_inside_a_batch_belongs_to_another_log() {
         let known: Vec<_> = open.log.producers().map(|(_, entry)| entry.last_offset().unwrap()).collect();
         assert_eq!(known, [offset(19)], "cut, clean {clean}");
     }
+}
+
+#[test]
+fn no_snapshot_is_named_before_the_transaction_indexes_below_it_are_written() {
+    // An index cannot be synced, and a snapshot behind it could be; then the process is killed.
+    let bench = Bench::new(1).segment_bytes(1000);
+    let mut open = bench.open_unclean();
+    for producer in 1..4 {
+        open.produce(data(Some((producer, 0, 0)), true, 1, 10));
+        open.coordinate(marker(false, producer, 0, 0));
+    }
+    open.produce(plain(1, 800)); // 6, a second segment
+    open.sync();
+    assert_eq!(open.log.segments().len(), 2);
+    let aborted = open.aborted();
+    assert_eq!(aborted.len(), 3);
+    drop(open);
+    bench.remove_auxiliary_files();
+    let check = |bench: &Bench, recovery_point: Offset, what: &str| {
+        bench.disk.full_after(None);
+        bench.disk.fail_sync(1_000_000);
+        let options = OpenOptions { recovery_point, ..bench.options() };
+        assert_eq!(bench.open(options).aborted(), aborted, "{what}");
+    };
+    let mut skipped = 0;
+    for nth in 1..16 {
+        let loaded = bench.fork();
+        loaded.disk.fail_sync(nth);
+        if let Ok(open) = loaded.try_open(loaded.options()) {
+            skipped +=
+                usize::from(open.report.skipped.iter().any(|skipped| skipped.what == "transaction index"));
+            let recovery_point = open.log.recovery_point();
+            drop(open);
+            check(&loaded, recovery_point, &format!("load, sync {nth}"));
+        }
+
+        let rolled = bench.fork();
+        rolled.disk.full_after(Some(0));
+        let mut open = rolled.open_unclean();
+        assert_eq!(open.aborted(), aborted);
+        rolled.disk.full_after(None);
+        rolled.disk.fail_sync(nth);
+        let _refused = open.append(plain(1, 800), &AppendParams::client(epoch(0), NOW));
+        let recovery_point = open.log.recovery_point();
+        drop(open);
+        check(&rolled, recovery_point, &format!("roll, sync {nth}"));
+    }
+    assert_eq!(skipped, 1, "one of the syncs is the index's");
 }
