@@ -895,3 +895,16 @@ fn no_snapshot_is_named_before_the_transaction_indexes_below_it_are_written() {
     }
     assert_eq!(skipped, 1, "one of the syncs is the index's");
 }
+
+#[test]
+fn a_plan_from_before_a_cut_does_not_answer_for_the_one_after_it() {
+    let mut open = Bench::new(1).open_unclean();
+    open.produce(plain(3, 10));
+    let before = open.log.sync_begin().unwrap();
+    open.truncate(0);
+    open.produce(plain(2, 10));
+    let after = open.log.sync_begin().unwrap();
+    assert!(open.log.sync_done(before, Ok(())).is_none());
+    assert_eq!(open.log.view().high_watermark, offset(0), "its bytes are not synced yet");
+    assert_eq!(open.log.sync_done(after, Ok(())).unwrap().high_watermark, offset(2));
+}
