@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::EncodeError;
@@ -103,6 +103,35 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Self { stream, buffer: BytesMut::new(), limit, trusted: 0 }
     }
 
+    /// The size of the next frame, as its length prefix claims it, once that is there; the frame is
+    /// left for [`next`](Self::next). `None` when the peer closed between two frames. For whoever
+    /// wants to have room for a frame before it comes.
+    ///
+    /// Safe to cancel, like `next`.
+    ///
+    /// # Errors
+    /// See [`FrameError`]; close the stream.
+    pub async fn size(&mut self) -> Result<Option<usize>, FrameError> {
+        loop {
+            if let Some(size) = frame_size(&self.buffer, self.limit)? {
+                return Ok(Some(size));
+            }
+            let have = self.buffer.len();
+            if self.buffer.capacity() < LENGTH_SIZE {
+                self.buffer.reserve(SMALLEST_READ);
+            }
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                let need = LENGTH_SIZE;
+                return if have == 0 { Ok(None) } else { Err(FrameError::Truncated { have, need }) };
+            }
+        }
+    }
+
+    /// Bytes that have arrived and belong to no frame that was taken.
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The next frame without its length prefix; `None` when the peer closed between two frames.
     ///
     /// Safe to cancel: bytes that have arrived stay in the reader.
@@ -113,6 +142,10 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         loop {
             if let Some(frame) = split_frame(&mut self.buffer, self.limit)? {
                 self.trusted = frame.len().min(MOST_TRUSTED);
+                if frame.len() > FIRST_CHUNK {
+                    // Nothing was read beyond it: its memory goes when the caller is done with it.
+                    self.buffer = BytesMut::new();
+                }
                 return Ok(Some(frame));
             }
             let have = self.buffer.len();
@@ -125,7 +158,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 let most = have.max(self.trusted).max(FIRST_CHUNK);
                 self.buffer.reserve(missing.clamp(SMALLEST_READ, most));
             }
-            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+            let most = if need > FIRST_CHUNK { missing } else { usize::MAX };
+            if self.stream.read_buf(&mut (&mut self.buffer).limit(most)).await? == 0 {
                 return if have == 0 { Ok(None) } else { Err(FrameError::Truncated { have, need }) };
             }
         }
@@ -346,6 +380,54 @@ mod tests {
         assert!(tokio::time::timeout(short, reader.next()).await.is_err());
         near.write_all(&[2, 3]).await.unwrap();
         assert_eq!(reader.next().await.unwrap().unwrap(), &[1, 2, 3][..]);
+    }
+
+    #[tokio::test]
+    async fn a_large_frame_is_held_by_its_taker_alone() {
+        let (mut near, far) = tokio::io::duplex(1 << 20);
+        let writer = tokio::spawn(async move {
+            for size in [3_usize, 100_000, 300_000, 100_000, 5] {
+                let mut builder = FrameBuilder::new();
+                builder.append(Bytes::from(vec![42; size]));
+                builder.finish().unwrap().write_to(&mut near).await.unwrap();
+            }
+        });
+        let mut reader = FrameReader::new(far, 1 << 20);
+        for size in [3_usize, 100_000, 300_000, 100_000, 5] {
+            assert_eq!(reader.size().await.unwrap(), Some(size));
+            let frame = reader.next().await.unwrap().unwrap();
+            assert_eq!(frame, vec![42; size]);
+            assert!(size <= FIRST_CHUNK || frame.is_unique(), "{size}");
+        }
+        writer.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_size_is_known_before_its_frame_and_takes_nothing_from_it() {
+        let (mut near, far) = tokio::io::duplex(64);
+        let mut reader = FrameReader::new(far, 100);
+        let short = std::time::Duration::from_millis(10);
+        near.write_all(&[0, 0]).await.unwrap();
+        assert!(tokio::time::timeout(short, reader.size()).await.is_err());
+        near.write_all(&[0, 3, 1]).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(reader.size().await.unwrap(), Some(3));
+        }
+        assert_eq!(reader.buffered(), 5);
+        near.write_all(&[2, 3, 0, 0, 0, 0]).await.unwrap();
+        assert_eq!(reader.next().await.unwrap().unwrap(), &[1, 2, 3][..]);
+        assert_eq!(reader.size().await.unwrap(), Some(0));
+        assert_eq!(reader.next().await.unwrap().unwrap(), &[][..]);
+        near.write_all(&[0, 0, 0, 101]).await.unwrap();
+        assert!(matches!(reader.size().await, Err(FrameError::TooLarge { size: 101, limit: 100 })));
+        for (bytes, ends) in [(&[][..], true), (&[0, 0], false)] {
+            let found = FrameReader::new(bytes, 100).size().await;
+            match found {
+                Ok(None) => assert!(ends),
+                Err(FrameError::Truncated { have: 2, need: 4 }) => assert!(!ends),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]
