@@ -3,12 +3,14 @@
 //! One task per connection. Its reader takes frames and starts their calls in order, its writer
 //! sends the answers in the same order; a few calls of one connection may be under way at once, so
 //! that a producer's next batch is appended while the last one is synced. What requests hold in
-//! memory is bounded over all connections; a client beyond the bound is not read from.
+//! memory is bounded over all connections: a frame is read only when there is room for all of it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use tokio::io::AsyncRead;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -32,6 +34,8 @@ const BACKLOG: u32 = 1024;
 const ACCEPT_REST: Duration = Duration::from_millis(500);
 /// How long a stop waits for answers that are under way.
 const DRAIN: Duration = Duration::from_secs(5);
+/// How long nothing may come of a frame that was begun: its memory is wanted by others.
+const STALLED: Duration = Duration::from_secs(30);
 
 /// An address that is taken, and not listened on yet.
 #[derive(Debug)]
@@ -246,12 +250,12 @@ impl Connection {
         let mut frames = FrameReader::new(read, limit);
         let mut stop = self.stop.clone();
         loop {
-            let frame = tokio::select! {
+            let next = tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => return End::Drain,
-                frame = frames.next() => frame,
+                next = self.next_frame(&mut frames) => next,
             };
-            let frame = match frame {
-                Ok(Some(frame)) => frame,
+            let (frame, memory) = match next {
+                Ok(Some(next)) => next,
                 Ok(None) => return End::Now,
                 Err(error @ (FrameError::Negative { .. } | FrameError::TooLarge { .. })) => {
                     tracing::warn!(peer = %self.peer, error = describe(&error), "connection closed");
@@ -261,10 +265,6 @@ impl Connection {
                     tracing::debug!(peer = %self.peer, error = describe(&error), "connection lost");
                     return End::Now;
                 }
-            };
-            let units = u32::try_from(frame.len().div_ceil(MEMORY_UNIT)).unwrap_or(u32::MAX);
-            let Ok(memory) = Arc::clone(&self.memory).acquire_many_owned(units).await else {
-                return End::Now;
             };
             let started = match RequestHeader::decode(frame) {
                 Ok((header, body)) => {
@@ -295,6 +295,36 @@ impl Connection {
             }
         }
     }
+
+    /// The next request, and the memory that it holds, which is taken before the frame is read: until
+    /// then it has at most what one read brought along with the frame before it.
+    async fn next_frame<R: AsyncRead + Unpin>(
+        &self,
+        frames: &mut FrameReader<R>,
+    ) -> Result<Option<(Bytes, OwnedSemaphorePermit)>, FrameError> {
+        let Some(size) = frames.size().await? else { return Ok(None) };
+        let units = u32::try_from(size.div_ceil(MEMORY_UNIT)).unwrap_or(u32::MAX);
+        let Ok(memory) = Arc::clone(&self.memory).acquire_many_owned(units).await else { return Ok(None) };
+        Ok(whole_frame(frames, STALLED).await?.map(|frame| (frame, memory)))
+    }
+}
+
+/// The next frame, unless nothing of it comes for as long as `stalled`.
+async fn whole_frame<R: AsyncRead + Unpin>(
+    frames: &mut FrameReader<R>,
+    stalled: Duration,
+) -> Result<Option<Bytes>, FrameError> {
+    loop {
+        let before = frames.buffered();
+        match tokio::time::timeout(stalled, frames.next()).await {
+            Ok(frame) => return frame,
+            Err(_) if frames.buffered() > before => {}
+            Err(_) => {
+                let why = "nothing came of a frame that was begun";
+                return Err(FrameError::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, why)));
+            }
+        }
+    }
 }
 
 async fn write_answers(mut write: OwnedWriteHalf, mut started: mpsc::Receiver<Started>, peer: SocketAddr) {
@@ -311,6 +341,37 @@ async fn write_answers(mut write: OwnedWriteHalf, mut started: mpsc::Receiver<St
                 tracing::info!(%peer, %api, reason, "connection closed");
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    #[tokio::test]
+    async fn a_frame_may_come_slowly_but_must_come() {
+        let (mut near, far) = tokio::io::duplex(64);
+        let mut frames = FrameReader::new(far, 100);
+        let slow = tokio::spawn(async move {
+            near.write_all(&[0, 0, 0, 8]).await.unwrap();
+            for byte in 0..8 {
+                tokio::time::sleep(SHORT / 2).await;
+                near.write_all(&[byte]).await.unwrap();
+            }
+            near.write_all(&[0, 0, 0, 2, 1]).await.unwrap();
+            near
+        });
+        let frame = whole_frame(&mut frames, SHORT).await.unwrap().unwrap();
+        assert_eq!(frame[..], [0, 1, 2, 3, 4, 5, 6, 7]);
+        let _open = slow.await.unwrap();
+        match whole_frame(&mut frames, SHORT).await {
+            Err(FrameError::Io(error)) => assert_eq!(error.kind(), std::io::ErrorKind::TimedOut),
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail loudly")]
 
+mod bad_input;
+mod bounds;
 mod demo;
 mod dump_log;
 mod lifecycle;
 mod mirror;
 mod produce_fetch;
 mod protocol;
+mod refusals;
 mod support;
