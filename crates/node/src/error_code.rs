@@ -101,7 +101,8 @@ pub fn of_change(error: &ChangeError) -> ErrorCode {
 pub fn of_metadata(error: &MetadataError) -> ErrorCode {
     match error {
         MetadataError::Store(_) | MetadataError::Damaged { .. } => ErrorCode::KAFKA_STORAGE_ERROR,
-        MetadataError::Conflict => ErrorCode::CONCURRENT_TRANSACTIONS,
+        // Somebody else changed it at the same time: asked again, clients come to another answer.
+        MetadataError::Conflict => ErrorCode::NOT_CONTROLLER,
         MetadataError::NotFormatted
         | MetadataError::ForeignRangesFull
         | MetadataError::ProducerIdsExhausted => ErrorCode::UNKNOWN_SERVER_ERROR,
@@ -245,5 +246,13 @@ mod tests {
         assert!(of_partition(&PartitionError::Loading).is_retriable());
         assert!(!of_partition(&PartitionError::ReadOnly { read_only }).is_retriable());
         assert!(!of_append(&AppendError::RecordTooLarge { size: 2, max: 1 }).is_retriable());
+    }
+
+    #[test]
+    fn metadata_that_changed_meanwhile_is_asked_again() {
+        for error in [MetadataError::Conflict, MetadataError::ShutDown] {
+            assert_eq!(of_metadata(&error), ErrorCode::NOT_CONTROLLER, "{error}");
+            assert!(of_metadata(&error).is_retriable());
+        }
     }
 }

@@ -115,7 +115,7 @@ async fn start_partition(
     if let Err(error @ PartitionError::Loading) = handle.view() {
         return refused(error_code::of_partition(&error), None);
     }
-    let Some(records) = partition.records else {
+    let Some(records) = partition.records.filter(|records| !records.is_empty()) else {
         return refused(ErrorCode::INVALID_RECORD, Some("no records"));
     };
     // The one copy on the way in: the log patches offsets into bytes of its own.

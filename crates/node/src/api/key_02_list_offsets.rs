@@ -12,7 +12,12 @@ use super::{Call, TopicRef, served_partition};
 use crate::error_code;
 use crate::node::Node;
 
-/// Oldest of Kafka's sentinels that this API version list knows.
+// Kafka's sentinels in place of a timestamp: `ListOffsetsRequest`.
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+const MAX_TIMESTAMP: i64 = -3;
+const EARLIEST_LOCAL: i64 = -4;
+const LATEST_TIERED: i64 = -5;
 const EARLIEST_PENDING_UPLOAD: i64 = -6;
 /// First version that can say a leader epoch.
 const WITH_EPOCH: i16 = 4;
@@ -24,13 +29,14 @@ pub(super) async fn handle(call: Call, request: ListOffsetsRequest) -> ListOffse
     for topic in request.topics {
         let mut answer = ListOffsetsTopicResponse::default();
         for partition in &topic.partitions {
-            let found = find(&call.node, topic.name.as_str(), partition, isolation).await;
+            let version = call.header.api_version;
+            let found = find(&call.node, version, topic.name.as_str(), partition, isolation).await;
             let mut found = found.unwrap_or_else(|code| {
                 let mut failed = unknown(partition);
                 failed.error_code = code.get();
                 failed
             });
-            if call.header.api_version < WITH_EPOCH {
+            if version < WITH_EPOCH {
                 found.leader_epoch = -1;
             }
             answer.partitions.push(found);
@@ -48,8 +54,24 @@ fn unknown(partition: &ListOffsetsPartition) -> ListOffsetsPartitionResponse {
     answer
 }
 
+/// First version in which a client may send this in place of a timestamp; none for a number below
+/// zero that no version gives a meaning.
+///
+/// Kafka: `ReplicaManager.timestampMinSupportedVersion`.
+fn known_since(timestamp: i64) -> Option<i16> {
+    match timestamp {
+        LATEST | EARLIEST | 0.. => Some(1),
+        MAX_TIMESTAMP => Some(7),
+        EARLIEST_LOCAL => Some(8),
+        LATEST_TIERED => Some(9),
+        EARLIEST_PENDING_UPLOAD => Some(11),
+        _ => None,
+    }
+}
+
 async fn find(
     node: &Node,
+    version: i16,
     topic: &str,
     partition: &ListOffsetsPartition,
     isolation: Isolation,
@@ -57,14 +79,15 @@ async fn find(
     let (index, epoch) = (partition.partition_index, partition.current_leader_epoch);
     let handle = served_partition(node, TopicRef::Name(topic), index, epoch)?;
     let mut answer = unknown(partition);
+    if known_since(partition.timestamp).is_none_or(|since| version < since) {
+        return Err(ErrorCode::UNSUPPORTED_VERSION);
+    }
     let spec = match partition.timestamp {
-        -1 => OffsetSpec::Latest,
-        // −4, the earliest offset on local disks: nothing is tiered.
-        -2 | -4 => OffsetSpec::Earliest,
-        -3 => OffsetSpec::MaxTimestamp,
-        // −5 and −6 ask for tiered data, of which there is none.
-        EARLIEST_PENDING_UPLOAD..=-5 => return Ok(answer),
-        other if other < EARLIEST_PENDING_UPLOAD => return Err(ErrorCode::UNSUPPORTED_VERSION),
+        LATEST => OffsetSpec::Latest,
+        // On local disks is everything: nothing is tiered.
+        EARLIEST | EARLIEST_LOCAL => OffsetSpec::Earliest,
+        MAX_TIMESTAMP => OffsetSpec::MaxTimestamp,
+        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => return Ok(answer),
         timestamp => OffsetSpec::Timestamp(TimestampMs::new(timestamp)),
     };
     let found = handle.offset_for(spec, isolation).await;

@@ -9,6 +9,7 @@ use weir_wire::msg::metadata_response::{
 };
 use weir_wire::msg::{MetadataRequest, MetadataResponse};
 
+use super::key_19_create_topics::check_name;
 use super::{Call, text};
 use crate::metadata::{Change, PartitionId, Topic};
 use crate::node::{CreateTopicError, Node};
@@ -85,6 +86,9 @@ async fn by_name(node: &Node, name: &str, may_create: bool) -> MetadataResponseT
         ErrorCode::INVALID_TOPIC_EXCEPTION
     } else if !may_create || is_internal(name) || node.reserved_by(name).is_some() {
         ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+    } else if let Err((code, why)) = check_name(node, name) {
+        tracing::info!(topic = name, why, "topic not created");
+        code
     } else {
         match create(node, name).await {
             Ok(()) | Err(CreateTopicError::Exists { .. }) => match node.metadata().topic(name) {

@@ -45,7 +45,7 @@ pub(super) async fn handle(call: Call, request: CreateTopicsRequest) -> CreateTo
     response
 }
 
-type Refusal = (ErrorCode, String);
+pub(super) type Refusal = (ErrorCode, String);
 
 fn result(node: &Node, wanted: &CreatableTopic, made: Result<Topic, Refusal>) -> CreatableTopicResult {
     let mut answer = CreatableTopicResult::default();
@@ -81,6 +81,9 @@ async fn create(
     left: &mut i32,
 ) -> Result<Topic, Refusal> {
     let name = wanted.name.as_str();
+    if node.metadata().topic(name).is_some() {
+        return Err((ErrorCode::TOPIC_ALREADY_EXISTS, format!("Topic '{name}' already exists.")));
+    }
     check_name(node, name)?;
     let partitions = partitions(node, wanted)?;
     if partitions > *left {
@@ -117,8 +120,10 @@ async fn create(
     Ok(topic)
 }
 
+/// Whether a topic may have this name, which may be taken.
+///
 /// Kafka: `Topic.validate`, and names that differ in `.` and `_` alone, which share their metrics.
-fn check_name(node: &Node, name: &str) -> Result<(), Refusal> {
+pub(super) fn check_name(node: &Node, name: &str) -> Result<(), Refusal> {
     let invalid = |why: String| (ErrorCode::INVALID_TOPIC_EXCEPTION, why);
     if name.is_empty() {
         return Err(invalid("Topic name is invalid: the empty string is not allowed".to_owned()));
@@ -139,13 +144,13 @@ fn check_name(node: &Node, name: &str) -> Result<(), Refusal> {
         );
         return Err(invalid(why));
     }
-    if node.metadata().topic(name).is_some() {
-        return Err((ErrorCode::TOPIC_ALREADY_EXISTS, format!("Topic '{name}' already exists.")));
-    }
     if name.contains(['.', '_']) {
         let plain = name.replace('.', "_");
-        let collides =
-            node.metadata().topics().into_iter().find(|topic| topic.name.replace('.', "_") == plain);
+        let collides = node
+            .metadata()
+            .topics()
+            .into_iter()
+            .find(|topic| topic.name.replace('.', "_") == plain && topic.name != name);
         if let Some(other) = collides {
             return Err(invalid(format!("Topic '{name}' collides with existing topic: {}", other.name)));
         }
