@@ -43,6 +43,8 @@ use destination::{NodeDestination, record_key};
 
 /// How long a request may wait for the source.
 const SOURCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a start waits for one partition to be compared with what its stop left.
+const JUDGED_WITHIN: Duration = Duration::from_secs(10);
 /// Rows that go into the transaction that makes a topic; further ones are written by the mirror.
 const ROWS_WITH_TOPIC: usize = MAX_TXN_OPS - 16;
 /// Most partitions of a topic that is mirrored. Kafka: `ReplicationControlManager`.
@@ -312,7 +314,41 @@ impl MirrorHost {
                 host.tell(&running, &topic, desired, false);
             }
         }
+        host.until_judged().await;
         Ok(host)
+    }
+
+    /// Waits until each writable partition that can be served was compared with what its stop
+    /// left: one that lost its barrier is FAILED before the first client is heard (B1, M4).
+    async fn until_judged(&self) {
+        for running in self.all() {
+            for status in running.mirror.status() {
+                let partition = &status.partition;
+                let Some(topic) = self.node.metadata().topic(&partition.topic) else { continue };
+                let id = PartitionId { topic_id: topic.id, partition: partition.partition };
+                let leadership = self.node.metadata().leadership(id);
+                let served = self.node.partition(id).filter(|handle| handle.view().is_ok());
+                let (Some(handle), Some(mut watch)) = (served, running.mirror.watch(partition)) else {
+                    continue;
+                };
+                if leadership.read_only.is_some() {
+                    continue;
+                }
+                let judged = watch.wait_for(|status| status.desired.is_some());
+                let refused = match tokio::time::timeout(JUDGED_WITHIN, judged).await {
+                    Ok(Ok(status)) if status.state == MirrorPartitionState::Stopped => {
+                        status.attention.clone()
+                    }
+                    // FAILED, and guarded; or the mirror is gone.
+                    Ok(_) => None,
+                    Err(_) => Some("its state could not be read in time".to_owned()),
+                };
+                if let Some(reason) = refused {
+                    // The word FAILED could not be stored, which does not make it whole.
+                    let _ = handle.refuse_writes(leadership, &reason).await;
+                }
+            }
+        }
     }
 
     fn run(&self, definition: Definition, topics: BTreeMap<String, Desired>) -> Arc<Running> {
@@ -505,8 +541,8 @@ impl MirrorHost {
         let partitions = check_topic(name, at_source)?;
         let mirror = running.definition.name.as_str();
         for other in self.all() {
-            let active = other.topics().get(name) == Some(&Desired::Mirroring);
-            if active && other.definition.name != mirror {
+            // Also one that it stops: a start must not turn that round.
+            if other.topics().contains_key(name) && other.definition.name != mirror {
                 let mirror = other.definition.name.clone();
                 return Err(MirrorError::TopicInOtherMirror { topic: name.to_owned(), mirror });
             }
