@@ -292,7 +292,7 @@ fn with_leftovers(seed: u64, leave: impl Fn(&Bench, [Vec<u8>; 3])) -> (Bench, Fa
 #[test]
 fn a_swap_survives_a_power_cut_at_every_operation() {
     // TAIL-8.
-    for seed in 1..=8 {
+    for seed in 1..=4 {
         // Two segments had been merged.
         let merged = with_leftovers(seed, |bench, [first, second, _]| {
             let path = bench.path("00000000000000000000.log.swap");
@@ -347,7 +347,7 @@ fn b10_an_append_that_fails_behind_a_roll_leaves_what_its_bytes_say() {
         (bench, open)
     };
     let mut refused = 0;
-    for room in (0..3000).step_by(7) {
+    for room in (0..3000).step_by(19) {
         let (bench, mut open) = start();
         bench.disk.full_after(Some(room));
         let all = BytesMut::from(&batches().concat()[..]);
@@ -366,7 +366,7 @@ fn b10_an_append_that_fails_behind_a_roll_leaves_what_its_bytes_say() {
         assert_eq!(open.facts(), replayed.facts(), "room {room}");
         assert_equal_state(&open.producers(), &replayed.producers(), "after a failed append");
     }
-    assert!(refused > 50, "{refused}");
+    assert!(refused > 20, "{refused}");
 }
 
 #[test]
@@ -541,7 +541,7 @@ fn check_after_a_failure(bench: &Bench, acknowledged: i64, recovery_point: i64, 
 #[test]
 fn a_disk_that_is_full_at_any_write_loses_nothing_and_is_served() {
     let mut early = 0;
-    for room in (0..9000).step_by(11) {
+    for room in (0..9000).step_by(31) {
         let bench = Bench::new(1).segment_bytes(600);
         let mut open = bench.open_unclean();
         bench.disk.full_after(Some(room));
@@ -555,7 +555,7 @@ fn a_disk_that_is_full_at_any_write_loses_nothing_and_is_served() {
         bench.disk.full_after(None);
         check_after_a_failure(&bench, acknowledged, recovery_point, start, &what);
     }
-    assert!(early > 100, "{early}");
+    assert!(early > 40, "{early}");
 }
 
 #[test]
@@ -743,7 +743,7 @@ fn spoil(bench: &Bench, damage: &Damage, suffixes: &[&str]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     /// While the log is whole, files that can be built from it change nothing but how long a load takes.
     #[test]
