@@ -331,6 +331,11 @@ impl FetchState {
         None
     }
 
+    /// The answer to a fetch of this partition alone was larger than any that is taken.
+    pub fn on_oversized(&mut self, size: usize, limit: usize) -> FetchDecision {
+        self.suspect(Failure::BatchTooLarge { offset: self.next_offset, size, limit })
+    }
+
     /// The first batch does not end within the response.
     fn on_cut_batch(&mut self, need: usize, have: usize) -> FetchDecision {
         if have == 0 {

@@ -18,11 +18,12 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use weir_format::{LeaderEpoch, Offset};
 use weir_wire::client::{CallOptions, ClientConfig, ClientError, Connection};
+use weir_wire::frame::FrameError;
 use weir_wire::msg::describe_configs_request::DescribeConfigsResource;
 use weir_wire::msg::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use weir_wire::msg::metadata_request::MetadataRequestTopic;
 use weir_wire::msg::{DescribeConfigsRequest, ListOffsetsRequest, MetadataRequest};
-use weir_wire::{Request, StrBytes, Uuid, fetch};
+use weir_wire::{ApiKey, Request, StrBytes, Uuid, fetch};
 
 use crate::source::{
     BrokerId, Diverging, FetchRequest, FetchedPartition, Source, SourceCode, SourceError, SourceMetadata,
@@ -99,6 +100,9 @@ fn source_error(error: &ClientError, api: &'static str) -> SourceError {
             broker: peer.clone(),
             after_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
         },
+        ClientError::Stream { peer, api: ApiKey::FETCH, source: FrameError::TooLarge { size, limit } } => {
+            SourceError::TooLarge { broker: peer.clone(), size: *size, limit: *limit }
+        }
         ClientError::Correlation { .. } | ClientError::Response { .. } => {
             SourceError::Malformed { cause: with_causes(error) }
         }
@@ -139,6 +143,9 @@ async fn call<R: Request + Sync>(
             *held = Some((connection, closed));
         }
         match answer {
+            Err(error @ ClientError::Stream { source: FrameError::TooLarge { .. }, .. }) => {
+                return Err(source_error(&error, api));
+            }
             Err(ClientError::Closed { .. } | ClientError::Stream { .. }) if reused => {}
             Err(error) => return Err(source_error(&error, api)),
             Ok(answer) => return Ok(answer),

@@ -643,9 +643,15 @@ impl Slot {
 async fn fetch_from<S: Source, D: Destination>(shared: Arc<Shared<S, D>>, broker: Arc<Broker>) {
     let mut attempt = 0_u32;
     let mut first = 0_usize;
+    // Fetches left that ask for one partition each, to find the one whose batch is too large.
+    let mut singly = 0_usize;
     loop {
         let slots: Vec<Arc<Slot>> = lock(&broker.slots).values().cloned().collect();
-        let (sent, wake_at) = gather(&slots, &mut first).await;
+        let (mut sent, wake_at) = gather(&slots, &mut first).await;
+        if singly > 0 {
+            singly -= 1;
+            sent.truncate(1);
+        }
         if sent.is_empty() {
             let wake_at = wake_at.unwrap_or_else(|| Instant::now() + shared.config.metadata_max_age);
             tokio::select! {
@@ -658,7 +664,7 @@ async fn fetch_from<S: Source, D: Destination>(shared: Arc<Shared<S, D>>, broker
         }
         let request = FetchRequest {
             partitions: sent.iter().map(|(_, request)| request.clone()).collect(),
-            max_wait_ms: millis(shared.config.fetch_max_wait),
+            max_wait_ms: if singly > 0 { 0 } else { millis(shared.config.fetch_max_wait) },
             min_bytes: 1,
             max_bytes: sent
                 .iter()
@@ -686,6 +692,26 @@ async fn fetch_from<S: Source, D: Destination>(shared: Arc<Shared<S, D>>, broker
                 // An answer without a partition says nothing of it; asked again, not at once.
                 for (slot, _) in sent.into_values() {
                     slot.inner.lock().await.not_before = Some(Instant::now() + backoff(0));
+                }
+            }
+            // M6: that partition's alone, so whose batch it is must be found out.
+            Err(SourceError::TooLarge { size, limit, .. }) => {
+                tracing::warn!(mirror = shared.config.name, broker = %broker.id, size, limit, "an answer is too large");
+                if let [(slot, request)] = &sent[..] {
+                    let mut inner = slot.inner.lock().await;
+                    if inner.fetch.request() == *request
+                        && let FetchDecision::Fail(failure) = inner.fetch.on_oversized(size, limit)
+                    {
+                        slot.end(&mut inner, Event::Failed(failure));
+                    }
+                }
+                // Twice each: the second answer decides.
+                singly = singly.max(slots.len().saturating_mul(2));
+                attempt = attempt.saturating_add(1);
+                tokio::select! {
+                    biased;
+                    () = sleep(backoff(0)) => {}
+                    () = shared.stopped() => return,
                 }
             }
             Err(error) => {

@@ -171,6 +171,16 @@ pub enum SourceError {
         /// What is wrong with it.
         cause: String,
     },
+    /// The answer is larger than any that is taken. The connection is closed.
+    #[error("answer of source broker {broker} has {size} bytes, more than the {limit} that are taken")]
+    TooLarge {
+        /// The broker that was asked.
+        broker: String,
+        /// Bytes of the answer, as it says.
+        size: usize,
+        /// The most that is taken.
+        limit: usize,
+    },
     /// The source speaks no version that we speak.
     #[error("source does not support {api} in a version that weir speaks ({cause})")]
     Unsupported {

@@ -77,6 +77,8 @@ struct SourceState {
     is_old: bool,
     /// Says that its log starts here, whatever it holds.
     claimed_start: Option<i64>,
+    /// Whatever is asked of this partition is answered with more than is taken.
+    oversized: Option<i32>,
     /// Corrupts every answer of this partition.
     rotten: Option<i32>,
     fetches: u64,
@@ -96,6 +98,7 @@ impl SourceState {
             reachable: true,
             is_old: false,
             claimed_start: None,
+            oversized: None,
             rotten: None,
             fetches: 0,
             reconnects: 0,
@@ -260,6 +263,12 @@ impl Source for SimSource {
         request: FetchRequest,
     ) -> Result<Vec<FetchedPartition>, SourceError> {
         self.network().await?;
+        let oversized = self.lock().oversized;
+        // Kafka gives the first partition that has something one batch, whatever its size.
+        if request.partitions.first().is_some_and(|first| Some(first.partition.partition) == oversized) {
+            let (broker, size, limit) = (broker.to_string(), 200 << 20, 128 << 20);
+            return Err(SourceError::TooLarge { broker, size, limit });
+        }
         let deadline =
             Instant::now() + Duration::from_millis(u64::try_from(request.max_wait_ms).expect("a wait"));
         loop {
@@ -1030,5 +1039,28 @@ async fn a_log_start_that_contradicts_the_answer_deletes_nothing() {
     // What it may mean is followed.
     world.source().claimed_start = Some(3);
     world.until("the log start follows", |world| world.memory.with(&tp(0), |log| log.start) == 3).await;
+    world.mirror.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_no_answer_can_hold_fails_its_partition_and_the_others_go_on() {
+    let world = World::new(23, 4);
+    for partition in 0..4 {
+        world.source().produce(partition, 5, None);
+        world.want(partition, Desired::Mirroring);
+    }
+    for partition in 0..4 {
+        world.until_equal(partition).await;
+    }
+    world.source().oversized = Some(2);
+    for partition in 0..4 {
+        world.source().produce(partition, 5, None);
+    }
+    world.until_state(2, MirrorPartitionState::Failed).await;
+    assert_eq!(world.status(2).failure.as_deref(), Some("batch-too-large"));
+    for partition in [0, 1, 3] {
+        world.until_equal(partition).await;
+        assert_eq!(world.status(partition).state, MirrorPartitionState::Mirroring);
+    }
     world.mirror.shutdown().await;
 }

@@ -127,7 +127,7 @@ enum Manner {
     CutAnswer,
     /// A frame that is no answer.
     Babbles,
-    /// An answer of more than is taken.
+    /// An answer of more than is taken, to whoever asks for partition 1 first.
     Oversized,
     /// No answer at all.
     Silent,
@@ -199,7 +199,6 @@ impl HostileSource {
                     match self.manner() {
                         Manner::Silent => std::future::pending::<()>().await,
                         Manner::CutAnswer => bytes.extend_from_slice(&[0, 0, 1, 0, 0, 0]),
-                        Manner::Oversized => bytes.extend_from_slice(&i32::MAX.to_be_bytes()),
                         Manner::Babbles => {
                             bytes.extend_from_slice(&64_i32.to_be_bytes());
                             bytes.extend_from_slice(&correlation);
@@ -211,7 +210,12 @@ impl HostileSource {
                         let _ = write.write_all(&bytes).await;
                         return;
                     }
-                    let request = decode(body, version, &Limits::SERVER).expect("reads");
+                    let request: FetchRequest = decode(body, version, &Limits::SERVER).expect("reads");
+                    let first = request.topics.first().and_then(|topic| topic.partitions.first());
+                    if self.manner() == Manner::Oversized && first.is_some_and(|first| first.partition == 1) {
+                        let _ = write.write_all(&i32::MAX.to_be_bytes()).await;
+                        return;
+                    }
                     header.respond(&self.fetched(request).await)
                 }
                 other => panic!("{other} was not expected"),
@@ -420,7 +424,7 @@ async fn a_hostile_source_spoils_one_partition_at_most_and_writes_nothing_that_i
         (Manner::AnotherPartition, End::Waits("")),
         (Manner::CutAnswer, End::Waits("Fetch")),
         (Manner::Babbles, End::Waits("Fetch")),
-        (Manner::Oversized, End::Waits("larger than the limit")),
+        (Manner::Oversized, End::Failed("batch-too-large", &["2147483647"])),
         (Manner::Silent, End::Waits("did not answer")),
         (Manner::HugeProducerId, End::Mirrored),
     ];
@@ -443,7 +447,7 @@ async fn a_hostile_source_spoils_one_partition_at_most_and_writes_nothing_that_i
                 // The other partition of the same broker goes on.
                 until(&node, 0, "the other one is mirrored", at_end).await;
                 match manner {
-                    Manner::HugeEpoch => 0,
+                    Manner::HugeEpoch | Manner::Oversized => 0,
                     Manner::FlippedBit => first.len(),
                     _ => whole.len(),
                 }
