@@ -908,3 +908,23 @@ fn a_plan_from_before_a_cut_does_not_answer_for_the_one_after_it() {
     assert_eq!(open.log.view().high_watermark, offset(0), "its bytes are not synced yet");
     assert_eq!(open.log.sync_done(after, Ok(())).unwrap().high_watermark, offset(2));
 }
+
+#[test]
+fn a_log_that_starts_over_knows_no_epoch_of_before() {
+    for start in [0, 200] {
+        let bench = Bench::new(1);
+        let mut open = bench.open_unclean();
+        open.replicate(placed(plain(10, 10), 0, 3));
+        open.replicate(placed(plain(10, 10), 10, 5));
+        open.sync();
+        open.log.truncate_fully_and_start_at(&mut *open.io, offset(start)).unwrap();
+        assert_eq!(open.log.latest_epoch(), None);
+        open.replicate(placed(plain(1, 10), start, 5));
+        open.sync();
+        let facts = open.facts();
+        assert_eq!(facts.epochs, [(5, start)]);
+        drop(open);
+        bench.disk.crash(CrashPolicy::DROP_ALL);
+        assert_eq!(bench.open_unclean().facts(), facts);
+    }
+}
