@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_format::{LeaderEpoch, Offset};
-use weir_log::Isolation;
+use weir_log::{Isolation, ReadError};
 use weir_wire::ErrorCode;
 use weir_wire::fetch::{
     AbortedTransaction, EpochEndOffset, FINAL_SESSION_EPOCH, FetchPartition, FetchPartitionResponse,
@@ -20,7 +20,7 @@ use weir_wire::fetch::{
 
 use super::{Call, TopicRef, served_partition};
 use crate::error_code;
-use crate::shard::{PartitionHandle, PartitionStatus};
+use crate::shard::{PartitionError, PartitionHandle, PartitionStatus};
 
 /// First version that names topics by id.
 const BY_ID: i16 = 13;
@@ -145,8 +145,10 @@ async fn read_one(
         ..Default::default()
     };
     let from = Offset::new(partition.fetch_offset).ok_or(ErrorCode::OFFSET_OUT_OF_RANGE)?;
+    // Before the log is looked at: a stop that ends meanwhile moves the end.
+    let is_mirrored = handle.status().leadership.read_only.is_some();
     if let Some(last_fetched) = LeaderEpoch::new(partition.last_fetched_epoch)
-        && let Some(diverging) = divergence(handle, last_fetched, from).await?
+        && let Some(diverging) = divergence(handle, last_fetched, from, is_mirrored).await?
     {
         answer.diverging_epoch = Some(diverging);
         return Ok(answer);
@@ -158,7 +160,15 @@ async fn read_one(
     }
     let max = usize::try_from(partition.partition_max_bytes).unwrap_or(0).min(left);
     let read = handle.read(from, max, isolation, at_least_one).await;
-    let read = read.map_err(|error| error_code::of_partition(&error))?;
+    let read = read.map_err(|error| match error {
+        // Law O6: the end of a mirror is not final. The client comes again, with the offset it has.
+        PartitionError::Read(ReadError::OffsetOutOfRange { asked, end_offset, .. })
+            if is_mirrored && asked > end_offset =>
+        {
+            ErrorCode::NOT_LEADER_OR_FOLLOWER
+        }
+        error => error_code::of_partition(&error),
+    })?;
     answer.high_watermark = read.view.high_watermark.get();
     answer.last_stable_offset = read.view.last_stable_offset.get();
     answer.log_start_offset = read.view.log_start_offset.get();
@@ -180,11 +190,20 @@ async fn divergence(
     handle: &PartitionHandle,
     last_fetched: LeaderEpoch,
     from: Offset,
+    is_mirrored: bool,
 ) -> Result<Option<EpochEndOffset>, ErrorCode> {
     let end = handle.end_offset_for_epoch(last_fetched).await;
     let end = end.map_err(|error| error_code::of_partition(&error))?;
     // An epoch that was never here: nothing can be said about where the two logs agree.
-    let (epoch, end_offset) = end.ok_or(ErrorCode::OFFSET_OUT_OF_RANGE)?;
+    let (epoch, end_offset) = match end {
+        Some(end) => end,
+        None if is_mirrored => return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+        None => return Err(ErrorCode::OFFSET_OUT_OF_RANGE),
+    };
+    if is_mirrored && epoch < last_fetched {
+        // An epoch that has not come yet, and may.
+        return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+    }
     let diverges = epoch < last_fetched || end_offset < from;
     Ok(diverges.then(|| EpochEndOffset { epoch: epoch.get(), end_offset: end_offset.get() }))
 }

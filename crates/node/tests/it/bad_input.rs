@@ -579,6 +579,36 @@ async fn no_write_is_taken_in_front_of_the_barrier_however_hard_clients_try() {
     assert!(node.server.stop().await);
 }
 
+/// N-FAIL-1: a consumer that was told "out of range" once starts over, or at the end, or not at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_ahead_of_a_mirror_is_not_sent_away_before_the_end_is_final() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::start(&dir.path().join("b")).await;
+    let source = HostileSource::start(Manner::Good).await;
+    mirror_of(&node, "dr", source.port).await;
+    let mut client = node.connect().await;
+    // From its first moment on, before anything was fetched, until it is stopped.
+    let ahead = fetch_request(TOPIC, 1_000);
+    let mut of_a_follower = ahead.clone();
+    of_a_follower.topics[0].partitions[0].last_fetched_epoch = 77;
+    let deadline = instant() + Duration::from_secs(20);
+    loop {
+        let (_, statuses) = node.server.mirrors().describe("dr").unwrap();
+        for request in [&ahead, &of_a_follower] {
+            let code = client.fetch(request).await.error_code;
+            assert_eq!(code, ErrorCode::NOT_LEADER_OR_FOLLOWER, "{:?}", statuses[0].state);
+        }
+        if statuses[0].log_end_offset == Offset::new(4) {
+            break;
+        }
+        assert!(instant() < deadline, "{statuses:?}");
+    }
+    node.server.mirrors().stop_topics("dr", &[TOPIC.to_owned()], false).await.unwrap();
+    until(&node, 0, "STOPPED", |status| status.state == MirrorPartitionState::Stopped).await;
+    assert_eq!(client.fetch(&ahead).await.error_code, ErrorCode::OFFSET_OUT_OF_RANGE, "now it is true");
+    assert!(node.server.stop().await);
+}
+
 // --- things in the place of others ---
 
 fn weir_beside(data: &Path) -> std::path::PathBuf {
