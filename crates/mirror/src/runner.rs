@@ -315,14 +315,34 @@ impl<S: Source, D: Destination> Mirror<S, D> {
     /// Every partition, ascending by topic and number.
     #[must_use]
     pub fn status(&self) -> Vec<PartitionStatus> {
-        let partitions = lock(&self.shared.partitions);
-        partitions.values().map(Entry::status).collect()
+        let mut all: Vec<PartitionStatus> =
+            lock(&self.shared.partitions).values().map(Entry::status).collect();
+        let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        for status in &all {
+            *counts.entry(Arc::clone(&status.partition.topic)).or_default() += 1;
+        }
+        for status in all.iter_mut().filter(|status| status.state.wants_fetcher()) {
+            let topic = &status.partition.topic;
+            let here = counts.get(topic).copied().unwrap_or(0);
+            if let Some(there) = self.partitions_at_source(topic).filter(|there| *there > here) {
+                let cause =
+                    format!("topic {topic} has {there} partitions at the source, {here} of them here");
+                status.attention.get_or_insert(cause);
+            }
+        }
+        all
     }
 
     /// One partition.
     #[must_use]
     pub fn partition_status(&self, partition: &TopicPartition) -> Option<PartitionStatus> {
         lock(&self.shared.partitions).get(partition).map(Entry::status)
+    }
+
+    /// How many partitions a topic has at the source, as of the last round that said so.
+    #[must_use]
+    pub fn partitions_at_source(&self, topic: &str) -> Option<usize> {
+        self.shared.view.borrow().topics.get(topic).map(|topic| topic.partitions.len())
     }
 
     /// Changes of a partition's state; `None` if the mirror does not have it.

@@ -676,7 +676,7 @@ impl MirrorHost {
         let failed = statuses.iter().filter(|status| {
             &*status.partition.topic == topic && status.state == MirrorPartitionState::Failed
         });
-        let reasons: Vec<String> = failed
+        let mut reasons: Vec<String> = failed
             .map(|status| {
                 format!(
                     "{} is FAILED: {}",
@@ -685,6 +685,13 @@ impl MirrorHost {
                 )
             })
             .collect();
+        let here = self.node.metadata().topic(topic).map_or(0, |topic| topic.partitions);
+        let there = running.mirror.partitions_at_source(topic).unwrap_or(0);
+        if usize::try_from(here).is_ok_and(|here| here < there)
+            && running.topics().get(topic) != Some(&Desired::Stopped)
+        {
+            reasons.push(format!("it has {there} partitions at the source, {here} of them here"));
+        }
         if !reasons.is_empty() && !accept_gap {
             return Err(MirrorError::TopicFailed { topic: topic.to_owned(), reasons: reasons.join("; ") });
         }
@@ -760,6 +767,14 @@ impl MirrorHost {
             topics: running.topics(),
         };
         Ok((summary, running.mirror.status()))
+    }
+
+    /// How many partitions a topic has at a mirror's source, as it last said.
+    ///
+    /// # Errors
+    /// [`MirrorError::Unknown`].
+    pub fn partitions_at_source(&self, name: &str, topic: &str) -> Result<Option<usize>, MirrorError> {
+        Ok(self.get(name)?.mirror.partitions_at_source(topic))
     }
 
     /// Changes of one partition's state, to wait for.

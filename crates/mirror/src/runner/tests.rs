@@ -1064,3 +1064,20 @@ async fn a_batch_that_no_answer_can_hold_fails_its_partition_and_the_others_go_o
     }
     world.mirror.shutdown().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_grew_at_the_source_says_so_on_each_of_its_partitions() {
+    let world = World::new(24, 1);
+    world.source().produce(0, 5, None);
+    world.want(0, Desired::Mirroring);
+    world.until_equal(0).await;
+    assert_eq!(world.mirror.status()[0].attention, None);
+    let log = world.source().logs[&0].clone();
+    world.source().logs.insert(1, log);
+    sleep(Duration::from_secs(60)).await;
+    let status = world.mirror.status().remove(0);
+    assert_eq!(status.state, MirrorPartitionState::Mirroring, "what is here is mirrored on");
+    let attention = status.attention.expect("says it");
+    assert!(attention.contains("2 partitions at the source, 1 of them here"), "{attention}");
+    world.mirror.shutdown().await;
+}

@@ -129,6 +129,8 @@ enum Manner {
     Babbles,
     /// An answer of more than is taken, to whoever asks for partition 1 first.
     Oversized,
+    /// The topic has got one partition more, and fetches are not answered.
+    Grown,
     /// No answer at all.
     Silent,
     /// The leader epoch in its metadata leaves no room above it.
@@ -198,7 +200,7 @@ impl HostileSource {
                     let mut bytes = Vec::new();
                     match self.manner() {
                         Manner::Silent => std::future::pending::<()>().await,
-                        Manner::CutAnswer => bytes.extend_from_slice(&[0, 0, 1, 0, 0, 0]),
+                        Manner::CutAnswer | Manner::Grown => bytes.extend_from_slice(&[0, 0, 1, 0, 0, 0]),
                         Manner::Babbles => {
                             bytes.extend_from_slice(&64_i32.to_be_bytes());
                             bytes.extend_from_slice(&correlation);
@@ -231,7 +233,7 @@ impl HostileSource {
         (broker.node_id, broker.host, broker.port) = (4, text("127.0.0.1"), i32::from(self.port));
         let mut topic = MetadataResponseTopic::default();
         (topic.name, topic.topic_id) = (Some(text(TOPIC)), Uuid::from_bytes([7; 16]));
-        for index in 0..2 {
+        for index in 0..if self.manner() == Manner::Grown { 3 } else { 2 } {
             let mut partition = MetadataResponsePartition::default();
             let huge = index == 1 && self.manner() == Manner::HugeEpoch;
             partition.leader_epoch = if huge { i32::MAX } else { 4 };
@@ -510,6 +512,34 @@ async fn a_stop_needs_no_source_that_answers() {
         until(&node, index, "STOPPED", |status| status.state == MirrorPartitionState::Stopped).await;
     }
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(node.server.stop().await);
+}
+
+/// TRUNC-22: what is in a partition that is not here would be missed only after the switch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_grew_at_the_source_says_so_and_is_stopped_only_with_a_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::start(&dir.path().join("b")).await;
+    let source = HostileSource::start(Manner::Good).await;
+    mirror_of(&node, "dr", source.port).await;
+    for index in 0..2 {
+        until(&node, index, "mirrored", |status| status.log_end_offset == Offset::new(4)).await;
+    }
+    *source.manner.lock().unwrap() = Manner::Grown;
+    let topics = [TOPIC.to_owned()];
+    let deadline = instant() + Duration::from_secs(20);
+    while node.server.mirrors().partitions_at_source("dr", TOPIC).unwrap() != Some(3) {
+        assert!(instant() < deadline, "the next round says it");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let refused = node.server.mirrors().stop_topics("dr", &topics, false).await.unwrap();
+    let Err(error @ MirrorError::TopicFailed { .. }) = &refused[0].1 else { panic!("{refused:?}") };
+    assert!(error.to_string().contains("3 partitions at the source, 2 of them here"), "{error}");
+    let accepted = node.server.mirrors().stop_topics("dr", &topics, true).await.unwrap();
+    assert!(accepted[0].1.is_ok(), "{accepted:?}");
+    for index in 0..2 {
+        until(&node, index, "STOPPED", |status| status.state == MirrorPartitionState::Stopped).await;
+    }
     assert!(node.server.stop().await);
 }
 
