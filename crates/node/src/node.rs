@@ -243,13 +243,22 @@ impl Node {
             }
         }
         let mut homes: HashMap<PartitionId, usize> = HashMap::new();
+        let mut doubled: Vec<PartitionId> = Vec::new();
         for (place, dir) in self.dirs.iter().enumerate() {
             for (partition, topic_id) in &dir.found {
                 let expected = known.get(&(partition.topic.clone(), partition.partition));
                 let path = dir.path.join(partition.to_string());
                 match (expected, topic_id) {
                     (Some(expected), Some(found)) if expected == found => {
-                        homes.insert(PartitionId { topic_id: *found, partition: partition.partition }, place);
+                        let id = PartitionId { topic_id: *found, partition: partition.partition };
+                        if let Some(other) = homes.insert(id, place) {
+                            tracing::error!(
+                                dir = %path.display(), other = %self.dirs[other].path.display(),
+                                "a partition is in two log directories: offline, both left untouched; move the \
+                                 copy that is not wanted out of its log directory"
+                            );
+                            doubled.push(id);
+                        }
                     }
                     (_, found) => {
                         let found = found.map_or_else(|| "none".to_owned(), |id| id.to_string());
@@ -260,6 +269,10 @@ impl Node {
                     }
                 }
             }
+        }
+        for id in doubled {
+            // Which of them has what was acknowledged, nobody knows here.
+            homes.remove(&id);
         }
         let mut handles = Vec::new();
         for topic in self.metadata.topics() {

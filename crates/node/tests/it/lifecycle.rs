@@ -243,6 +243,24 @@ async fn several_log_directories_share_the_partitions_and_a_new_one_joins() {
     client.create_topic("u", 2, &[]).await;
     assert!(dir.path().join("c/u-0").exists() && dir.path().join("c/u-1").exists());
     assert!(node.server.stop().await);
+
+    // A copy of a partition in another directory: neither is served, since either may be the older.
+    let copied = paths.iter().find(|path| Path::new(path).join("t-0").exists()).unwrap();
+    let copy = Path::new(paths.iter().find(|path| *path != copied).unwrap()).join("t-0");
+    std::fs::create_dir(&copy).unwrap();
+    for entry in std::fs::read_dir(Path::new(copied).join("t-0")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    let node = TestNode::start_config(config(3)).await;
+    let mut client = node.connect().await;
+    let refused = client.produce("t", batch(&["b"]), -1).await.error_code;
+    assert_eq!(refused, ErrorCode::KAFKA_STORAGE_ERROR);
+    assert!(!node.server.stop().await, "an offline partition is no clean stop");
+    std::fs::remove_dir_all(&copy).unwrap();
+    let node = TestNode::start_config(config(3)).await;
+    assert_eq!(node.connect().await.values("t", 0).await, ["a"]);
+    assert!(node.server.stop().await);
     for path in &paths {
         assert!(Path::new(path).join(MARKER).exists());
     }
