@@ -179,6 +179,8 @@ pub struct Config {
     pub queued_max_bytes: usize,
     /// Connections at once.
     pub max_connections: usize,
+    /// How long a connection may be without a request.
+    pub max_idle: Duration,
     /// Whether asking for a topic's metadata creates it.
     pub auto_create_topics: bool,
     /// Partitions of a topic created without a number.
@@ -385,6 +387,7 @@ impl Raw {
             // One request of the largest size must always fit.
             queued_max_bytes: queued_max_bytes.max(max_request_bytes),
             max_connections: self.number("max.connections"),
+            max_idle: Duration::from_millis(self.number("connections.max.idle.ms")),
             auto_create_topics: self.text("auto.create.topics.enable") == Some("true"),
             num_partitions: self.number("num.partitions"),
             checkpoint_interval: Duration::from_millis(

@@ -302,7 +302,10 @@ impl Connection {
         &self,
         frames: &mut FrameReader<R>,
     ) -> Result<Option<(Bytes, OwnedSemaphorePermit)>, FrameError> {
-        let Some(size) = frames.size().await? else { return Ok(None) };
+        // Kafka: a client that says nothing, or that has begun to, gives its place to others.
+        let idle = self.node.config().max_idle;
+        let Ok(size) = tokio::time::timeout(idle, frames.size()).await else { return Ok(None) };
+        let Some(size) = size? else { return Ok(None) };
         let units = u32::try_from(size.div_ceil(MEMORY_UNIT)).unwrap_or(u32::MAX);
         let Ok(memory) = Arc::clone(&self.memory).acquire_many_owned(units).await else { return Ok(None) };
         Ok(whole_frame(frames, STALLED).await?.map(|frame| (frame, memory)))

@@ -120,6 +120,12 @@ pub const KEYS: &[Key] = &[
     ),
     inert("auto.leader.rebalance.enable", Kind::Bool),
     bare("broker.id", Kind::Int(0, INT), "Older name of node.id."),
+    key(
+        "connections.max.idle.ms",
+        "600000",
+        Kind::Long(1, LONG),
+        "Milliseconds without a request after which a connection is closed.",
+    ),
     inert("controller.listener.names", Kind::List),
     inert("controller.quorum.bootstrap.servers", Kind::List),
     inert("controller.quorum.voters", Kind::List),

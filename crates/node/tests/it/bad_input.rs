@@ -639,6 +639,30 @@ async fn a_consumer_ahead_of_a_mirror_is_not_sent_away_before_the_end_is_final()
     assert!(node.server.stop().await);
 }
 
+#[tokio::test]
+async fn a_connection_without_a_request_gives_its_place_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = ["connections.max.idle.ms=400", "max.connections=3"];
+    let node = TestNode::start_with(&dir.path().join("data"), &set).await;
+    let mut silent = node.raw().await;
+    let mut begun = node.raw().await;
+    begun.send(&[0, 0]).await;
+    let mut busy = node.raw().await;
+    for request in 0..8 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        busy.request(18, 0, request, &[]).await;
+        busy.frame().await;
+    }
+    silent.closed().await;
+    begun.closed().await;
+    // There is room again, and who speaks is kept.
+    let mut next = node.raw().await;
+    next.request(18, 0, 1, &[]).await;
+    assert!(!next.frame().await.is_empty());
+    busy.request(18, 0, 9, &[]).await;
+    busy.frame().await;
+}
+
 // --- things in the place of others ---
 
 fn weir_beside(data: &Path) -> std::path::PathBuf {
