@@ -1,12 +1,18 @@
 //! Starts and stops, clean and otherwise.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use weir_node::config::{Config, Overrides};
 use weir_wire::ErrorCode;
+use weir_wire::client::{ClientConfig, Connection};
+use weir_wire::msg::MetadataRequest;
+use weir_wire::msg::metadata_request::MetadataRequestTopic;
 
-use crate::support::{Process, TestNode, batch, fetch_request, idempotent, offsets_and_epochs, serve_fails};
+use crate::support::{
+    Client, Process, TestNode, batch, fetch_request, idempotent, offsets_and_epochs, serve_fails,
+};
 
 const MARKER: &str = ".kafka_cleanshutdown";
 
@@ -264,4 +270,50 @@ async fn several_log_directories_share_the_partitions_and_a_new_one_joins() {
     for path in &paths {
         assert!(Path::new(path).join(MARKER).exists());
     }
+}
+
+/// A client that hears once that its topic is unknown, or its offset out of range, forgets its
+/// counters or starts over.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_while_a_node_starts_is_never_told_that_something_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let mut process = Process::start(&path);
+    let address = process.address.clone();
+    let mut client = process.connect().await;
+    client.create_topic("t", 40, &[]).await;
+    client.produce("t", batch(&["a"]), -1).await;
+    for _ in 0..3 {
+        process.signal(Signal::KILL);
+        process.wait();
+        let asking = tokio::spawn(asks_until_answered(address.clone()));
+        let (listen, path) = (address.clone(), path.clone());
+        let start = move || Process::start_at(&listen, &path, &[]);
+        process = tokio::task::spawn_blocking(start).await.unwrap();
+        asking.await.unwrap();
+    }
+}
+
+async fn asks_until_answered(address: String) {
+    let mut connection = loop {
+        match Connection::connect(&[address.as_str()], &ClientConfig::default()).await {
+            Ok(connection) => break connection,
+            Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    };
+    let mut topic = MetadataRequestTopic::default();
+    topic.name = Some("t".into());
+    let mut request = MetadataRequest::default();
+    request.topics = Some(vec![topic]);
+    let response = connection.call(&request).await.unwrap();
+    assert_eq!(ErrorCode::new(response.topics[0].error_code), ErrorCode::NONE);
+    assert_eq!(response.topics[0].partitions.len(), 40);
+    // Without a leader is what may come back; with another word it would not.
+    let known = [ErrorCode::NONE, ErrorCode::LEADER_NOT_AVAILABLE];
+    assert!(response.topics[0].partitions.iter().all(|one| known.contains(&ErrorCode::new(one.error_code))));
+    let mut client = Client { connection };
+    let answer = client.fetch(&fetch_request("t", 1)).await;
+    let known = [ErrorCode::NONE, ErrorCode::NOT_LEADER_OR_FOLLOWER];
+    assert!(known.contains(&answer.error_code), "{}", answer.error_code);
+    assert!(!answer.error_code.is_none() || answer.high_watermark == 1);
 }

@@ -75,7 +75,12 @@ impl Process {
     }
 
     pub(crate) fn start_with(dir: &Path, set: &[&str]) -> Self {
-        let mut child = command(dir, set).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::start_at("127.0.0.1:0", dir, set)
+    }
+
+    pub(crate) fn start_at(listen: &str, dir: &Path, set: &[&str]) -> Self {
+        let mut child =
+            command(listen, dir, set).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let Some(address) = line.trim_end().strip_prefix("ready ") else {
@@ -116,9 +121,9 @@ impl Drop for Process {
     }
 }
 
-fn command(dir: &Path, set: &[&str]) -> Command {
+fn command(listen: &str, dir: &Path, set: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir);
+    command.args(["serve", "--listen", listen, "--data-dir"]).arg(dir);
     for option in set {
         command.args(["--set", option]);
     }
@@ -127,7 +132,7 @@ fn command(dir: &Path, set: &[&str]) -> Command {
 
 /// Runs `weir serve` where it must end by itself: exit code and standard error.
 pub(crate) fn serve_fails(dir: &Path, set: &[&str]) -> (i32, String) {
-    let output = command(dir, set).output().unwrap();
+    let output = command("127.0.0.1:0", dir, set).output().unwrap();
     assert!(output.stdout.is_empty(), "no ready line");
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
