@@ -534,9 +534,9 @@ impl Stop {
                         lines.len()
                     ))
                 };
-                return Err(
-                    failure.help("they stay read-only; weir mirror describe --failed shows the reasons")
-                );
+                return Err(failure.help(
+                    "they stay read-only; --accept-gap makes them writable with what is here, without the rest",
+                ));
             }
             let now = Instant::now();
             if now >= deadline {
