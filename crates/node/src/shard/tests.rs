@@ -6,7 +6,7 @@ use weir_format::{BatchBuilder, BatchReader, TimestampMs};
 use weir_log::{LogConfig, OpenOptions};
 use weir_segment::io::sim::{Acknowledged, CrashPolicy, SimDisk};
 
-use super::worker::{EXPIRE_INTERVAL, REOPEN_AFTER};
+use super::worker::{EXPIRE_INTERVAL, REOPEN_AFTER, TURN};
 use super::*;
 use crate::uuid::Uuid;
 
@@ -345,4 +345,38 @@ async fn producers_that_have_been_idle_too_long_are_forgotten_by_the_clock() {
     // Nobody asks for anything meanwhile: the shard wakes by itself.
     tokio::time::sleep(EXPIRE_INTERVAL * 3).await;
     assert_eq!(known().await, [2]);
+}
+
+#[tokio::test]
+async fn a_full_queue_of_syncs_keeps_no_segment_from_being_rolled() {
+    let disk = disk(11);
+    let shards = shards(&disk);
+    let mut handles = Vec::new();
+    for number in 1..=8 {
+        let mut spec = spec(number);
+        spec.log.segment.segment_bytes = 1;
+        handles.push(open(&shards, spec).await);
+    }
+    disk.queue_depth(Some(1));
+    // One turn's appends, and behind them one more for each partition: it rolls the segment whose sync still waits
+    // for room in the queue.
+    let rounds = TURN / handles.len() + 1;
+    let go = hold(handles[0].shard()).await;
+    let mut waiting = Vec::new();
+    for _ in 0..rounds {
+        for handle in &handles {
+            waiting.push(
+                handle.start_append(batch("x"), AppendOrigin::Client, None, Acks::Durable).await.unwrap(),
+            );
+        }
+    }
+    drop(go);
+    for waiting in waiting {
+        waiting.await.unwrap();
+    }
+    let end = i64::try_from(rounds).unwrap();
+    for handle in &handles {
+        assert_eq!(handle.view().unwrap().high_watermark.get(), end);
+    }
+    assert!(shards.stop().await.iter().all(|points| points.clean && points.recovery_point.get() == end));
 }

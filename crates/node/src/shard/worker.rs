@@ -139,7 +139,6 @@ pub(super) struct Shard {
     reads: VecDeque<(PartitionId, ReadRequest, Option<OwnedSemaphorePermit>)>,
     syncing: HashMap<Ticket, PartitionId>,
     /// Syncs that the backend had no room for.
-    unsubmitted: VecDeque<(Ticket, Op)>,
     next_ticket: u64,
     flush_interval: bool,
     last_flush: Instant,
@@ -167,7 +166,6 @@ impl Shard {
             dirty: Vec::new(),
             reads: VecDeque::new(),
             syncing: HashMap::new(),
-            unsubmitted: VecDeque::new(),
             next_ticket: 0,
             flush_interval,
             last_flush: instant(),
@@ -234,22 +232,28 @@ impl Shard {
         }
     }
 
-    fn reap(&mut self, wait: Wait) {
+    /// Takes in what has ended; false if the backend is broken, and nothing will end any more.
+    fn reap(&mut self, wait: Wait) -> bool {
         let mut done = std::mem::take(&mut self.done);
         if let Err(error) = self.io.reap(wait, &mut done) {
             // The backend itself is broken: no log of this shard can go on.
             tracing::error!(%error, "disk backend failed");
             let reason: Arc<str> = Arc::from(describe(&error));
+            self.syncing.clear();
+            for slot in self.slots.values_mut() {
+                slot.sync = None;
+            }
             let ids: Vec<PartitionId> = self.slots.keys().copied().collect();
             for id in ids {
                 self.fail(id, &reason, false);
             }
-            return;
+            return false;
         }
         for done in done.drain(..) {
             self.finished(done);
         }
         self.done = done;
+        true
     }
 
     fn finished(&mut self, done: Done) {
@@ -532,13 +536,13 @@ impl Shard {
 
     /// Starts one sync for each partition that has unsynced bytes and none under way.
     fn start_syncs(&mut self) {
-        self.submit_left_over();
         let by_clock = self.flush_interval && self.last_flush.elapsed() >= FLUSH_INTERVAL;
         if by_clock {
             self.last_flush = instant();
         }
         let dirty = std::mem::take(&mut self.dirty);
         let mut later = Vec::new();
+        let mut ops: VecDeque<(Ticket, Op)> = VecDeque::new();
         for id in dirty {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
             let SlotState::Open(log) = &mut slot.state else {
@@ -555,15 +559,15 @@ impl Shard {
             }
             slot.dirty = false;
             let Some(plan) = log.sync_begin() else { continue };
-            let mut ops: Vec<(Ticket, Op)> = Vec::new();
+            let mut outstanding = 0;
             for op in plan.ops() {
                 let ticket = Ticket::new(self.next_ticket);
                 self.next_ticket += 1;
                 self.syncing.insert(ticket, id);
-                ops.push((ticket, op));
+                ops.push_back((ticket, op));
+                outstanding += 1;
             }
-            slot.sync = Some(RunningSync { plan, outstanding: ops.len(), failed: None });
-            self.unsubmitted.extend(ops);
+            slot.sync = Some(RunningSync { plan, outstanding, failed: None });
         }
         // A partition whose sync is under way stays in the list only as long as the sync runs: its
         // end settles it again.
@@ -575,14 +579,14 @@ impl Shard {
                 self.dirty.push(id);
             }
         }
-        self.submit_left_over();
-    }
-
-    fn submit_left_over(&mut self) {
-        while let Some((ticket, op)) = self.unsubmitted.pop_front() {
+        // Every plan goes out now, waiting for room in the queue: the next append may roll a segment, which closes the
+        // file that its plan names.
+        while let Some((ticket, op)) = ops.pop_front() {
             if let Err(op) = self.io.submit(ticket, op) {
-                self.unsubmitted.push_front((ticket, op));
-                return;
+                ops.push_front((ticket, op));
+                if !self.reap(Wait::Block) {
+                    return;
+                }
             }
         }
     }
@@ -713,7 +717,6 @@ impl Shard {
 
     fn drain_syncs(&mut self, id: PartitionId) {
         while self.slots.get(&id).is_some_and(|slot| slot.sync.is_some()) {
-            self.submit_left_over();
             self.reap(Wait::Block);
         }
     }
