@@ -91,6 +91,15 @@ pub enum AppendError {
         /// Where it starts in the request, in bytes.
         position: usize,
     },
+    /// A leader would append under an epoch that its own log is ahead of: it is not the leader any more, or was never
+    /// told that it is. Raise its epoch first.
+    #[error("leader epoch {epoch} is below {newest}, the newest in the log")]
+    LeaderEpochBelowNewest {
+        /// The epoch given.
+        epoch: LeaderEpoch,
+        /// The newest in the log.
+        newest: LeaderEpoch,
+    },
     /// More may not be unsynced: append again after the next sync.
     #[error("{unsynced} bytes are not yet synced, the limit is {max}")]
     TooMuchUnsynced {

@@ -171,6 +171,9 @@ impl UnifiedLog {
     ) -> Result<Appended, AppendError> {
         let invalid = |reason| AppendError::InvalidRecord { reason };
         let leader_epoch = params.leader_epoch.ok_or(invalid(InvalidRecord::NoLeaderEpochGiven))?;
+        if let Some(newest) = self.latest_epoch().filter(|newest| leader_epoch < *newest) {
+            return Err(AppendError::LeaderEpochBelowNewest { epoch: leader_epoch, newest });
+        }
         gate::single(&records, params, &self.config)?;
         let misplaced = |_| invalid(InvalidRecord::OffsetOverflow);
         let append_time =

@@ -35,7 +35,10 @@ pub fn of_append(error: &AppendError) -> ErrorCode {
             ErrorCode::INVALID_RECORD
         }
         AppendError::RecordTooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
-        AppendError::TransactionNotOpen { .. } => ErrorCode::INVALID_TXN_STATE,
+        // A producer whose transaction a stop aborted recovers from this one; INVALID_TXN_STATE would be its end.
+        // Kafka: KAFKA-19690.
+        AppendError::TransactionNotOpen { .. } => ErrorCode::INVALID_PRODUCER_EPOCH,
+        AppendError::LeaderEpochBelowNewest { .. } => ErrorCode::NOT_LEADER_OR_FOLLOWER,
         AppendError::ProducerState { source } => of_producer_state(source),
         AppendError::UnexpectedOffset { .. } | AppendError::OffsetsNotMonotonic { .. } => {
             ErrorCode::CORRUPT_MESSAGE
@@ -144,7 +147,7 @@ mod tests {
                 ErrorCode::INVALID_RECORD,
             ),
             (AppendError::RecordTooLarge { size: 2, max: 1 }, ErrorCode::MESSAGE_TOO_LARGE),
-            (AppendError::TransactionNotOpen { producer_id }, ErrorCode::INVALID_TXN_STATE),
+            (AppendError::TransactionNotOpen { producer_id }, ErrorCode::INVALID_PRODUCER_EPOCH),
             (
                 state(ProducerStateError::InvalidProducerEpoch {
                     producer_id,
@@ -212,6 +215,13 @@ mod tests {
                     position: 0,
                 },
                 ErrorCode::UNKNOWN_LEADER_EPOCH,
+            ),
+            (
+                AppendError::LeaderEpochBelowNewest {
+                    epoch: LeaderEpoch::new(1).unwrap(),
+                    newest: LeaderEpoch::new(2).unwrap(),
+                },
+                ErrorCode::NOT_LEADER_OR_FOLLOWER,
             ),
             (AppendError::TooMuchUnsynced { unsynced: 2, max: 1 }, ErrorCode::REQUEST_TIMED_OUT),
             (AppendError::Offline, ErrorCode::KAFKA_STORAGE_ERROR),

@@ -994,6 +994,26 @@ fn leaders_stamp_offset_and_epoch_and_followers_keep_the_bytes() {
 }
 
 #[test]
+fn no_leader_appends_under_an_epoch_that_its_log_is_ahead_of() {
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    open.replicate(placed(plain(1, 5), 0, 5));
+    let before = open.facts();
+    let stale = AppendParams::client(epoch(4), NOW);
+    for (batch, params) in
+        [(plain(1, 5), stale), (BatchBuilder::barrier(NOW), AppendParams::coordinator(epoch(4), NOW))]
+    {
+        let refused = open.append(batch, &params);
+        let Err(AppendError::LeaderEpochBelowNewest { epoch: given, newest }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!((given, newest), (epoch(4), epoch(5)));
+    }
+    assert_eq!(open.facts(), before);
+    open.append(plain(1, 5), &AppendParams::client(epoch(5), NOW)).unwrap();
+}
+
+#[test]
 fn append_time_is_the_brokers_where_the_topic_says_so() {
     // N-TIME-2.
     let mut bench = Bench::new(1);

@@ -138,7 +138,6 @@ pub(super) struct Shard {
     /// Reads that wait for the appends before them, each with its room in the queue.
     reads: VecDeque<(PartitionId, ReadRequest, Option<OwnedSemaphorePermit>)>,
     syncing: HashMap<Ticket, PartitionId>,
-    /// Syncs that the backend had no room for.
     next_ticket: u64,
     flush_interval: bool,
     last_flush: Instant,

@@ -129,7 +129,7 @@ async fn what_clients_may_not_write_is_refused_and_leaves_no_trace() {
         ("half a batch", truncated, ErrorCode::CORRUPT_MESSAGE),
         ("a large batch", batch(&[&large]), ErrorCode::MESSAGE_TOO_LARGE),
         ("a barrier", weir_format::MirrorPidReset::build(now), ErrorCode::INVALID_RECORD),
-        ("a batch outside any transaction", transactional, ErrorCode::INVALID_TXN_STATE),
+        ("a batch outside any transaction", transactional, ErrorCode::INVALID_PRODUCER_EPOCH),
     ];
     for (what, records, code) in cases {
         let answer = client.produce("t", records, -1).await;

@@ -202,7 +202,7 @@ async fn refuse_produce(client: &mut Client, version: i16, topic_id: Uuid) {
         ("t", 0, damaged, -1, ErrorCode::CORRUPT_MESSAGE),
         ("t", 0, batch(&[&"x".repeat(3000)]), 1, ErrorCode::MESSAGE_TOO_LARGE),
         ("t", 0, BytesMut::new(), -1, ErrorCode::INVALID_RECORD),
-        ("t", 0, transactional(id, 0), -1, ErrorCode::INVALID_TXN_STATE),
+        ("t", 0, transactional(id, 0), -1, ErrorCode::INVALID_PRODUCER_EPOCH),
     ];
     for (topic, index, records, acks, code) in cases {
         let mut request = produce_request(topic, index, records.freeze(), acks);
@@ -312,7 +312,7 @@ async fn no_client_opens_a_transaction_that_nobody_would_end() {
         request.transactional_id = name.map(StrBytes::from);
         let response = client.call_at(&request, 9).await;
         let found = &response.topics[0].partitions[0];
-        assert_eq!(found.error_code, ErrorCode::INVALID_TXN_STATE);
+        assert_eq!(found.error_code, ErrorCode::INVALID_PRODUCER_EPOCH);
         let answer = client.produce("t", idempotent(id, 0, round, &["idempotent"]), -1).await;
         assert_eq!((answer.error_code, answer.base_offset), (ErrorCode::NONE, i64::from(round)));
     }
