@@ -119,13 +119,9 @@ pub struct Node {
     /// How many partitions each log directory has.
     placement: tokio::sync::Mutex<Vec<usize>>,
     advertised: std::sync::OnceLock<Address>,
-    reserved: std::sync::OnceLock<ReservedNames>,
     /// Partitions whose leader epoch must still be raised before clients may write.
     owed_epochs: std::sync::Mutex<Vec<(PartitionHandle, Leadership)>>,
 }
-
-/// The mirror that a topic's name is kept free for, if any.
-pub type ReservedNames = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -182,7 +178,6 @@ impl Node {
             partitions: RwLock::new(HashMap::new()),
             placement: tokio::sync::Mutex::new(placement),
             advertised: std::sync::OnceLock::new(),
-            reserved: std::sync::OnceLock::new(),
             owed_epochs: std::sync::Mutex::new(Vec::new()),
         });
         node.load_partitions().await?;
@@ -212,17 +207,6 @@ impl Node {
     /// Says where clients reach this node; the first call counts.
     pub fn set_advertised(&self, address: Address) {
         let _ = self.advertised.set(address);
-    }
-
-    /// Says which names are kept free for mirrors: a client's question must not create a topic that
-    /// a mirror is about to bring. The first call counts.
-    pub fn set_reserved_names(&self, reserved: ReservedNames) {
-        let _ = self.reserved.set(reserved);
-    }
-
-    /// The mirror that a name is kept free for, if any.
-    pub fn reserved_by(&self, name: &str) -> Option<String> {
-        self.reserved.get().and_then(|reserved| reserved(name))
     }
 
     /// A partition of this node.

@@ -84,7 +84,7 @@ async fn by_name(node: &Node, name: &str, may_create: bool) -> MetadataResponseT
     }
     let code = if !is_valid_topic_name(name) {
         ErrorCode::INVALID_TOPIC_EXCEPTION
-    } else if !may_create || is_internal(name) || node.reserved_by(name).is_some() {
+    } else if !may_create || is_internal(name) {
         ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
     } else if let Err((code, why)) = check_name(node, name) {
         tracing::info!(topic = name, why, "topic not created");
