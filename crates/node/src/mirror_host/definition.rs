@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_mirror::partition::Desired;
 use weir_mirror::runner::RunnerConfig;
 use weir_mirror::source::EXCLUDED_TOPIC_CONFIGS;
+use weir_wire::Limits;
 use weir_wire::client::ClientConfig;
 
 use super::MirrorError;
@@ -122,7 +123,16 @@ impl Definition {
 
     pub(super) fn client(&self) -> ClientConfig {
         let default = ClientConfig::default();
+        let runner = self.runner();
+        // A response is as large as was asked for, or as its first batch, and some more.
+        let asked = runner.response_max_bytes.max(runner.limits.partition_max_bytes);
+        let response = usize::try_from(asked)
+            .unwrap_or(0)
+            .saturating_add(runner.limits.max_batch_bytes)
+            .saturating_add(1 << 20);
+        let max_frame_bytes = default.limits.max_frame_bytes.max(response);
         ClientConfig {
+            limits: Limits { max_frame_bytes, ..default.limits },
             client_id: format!("mirrorName-{}", self.name),
             connect_timeout: self.duration(CONNECTION_TIMEOUT).unwrap_or(Duration::from_secs(5)),
             request_timeout: self.duration(REQUEST_TIMEOUT).unwrap_or(default.request_timeout),
@@ -220,6 +230,19 @@ mod tests {
         assert_eq!(definition.runner().limits.partition_max_bytes, 2048);
         assert_eq!(split_key(Definition::key("dr").as_bytes()), Some(("dr", None)));
         assert_eq!(split_key(topic_key("dr", "orders").as_bytes()), Some(("dr", Some("orders"))));
+    }
+
+    #[test]
+    fn an_answer_of_the_size_that_is_asked_for_is_taken() {
+        let frame = |pairs: &[(&str, &str)]| {
+            let definition = Definition::new("dr", configs(pairs)).expect("valid");
+            definition.client().limits.max_frame_bytes
+        };
+        assert_eq!(frame(&[("bootstrap.servers", "a:1")]), Limits::CLIENT.max_frame_bytes);
+        for key in ["fetch.response.max.bytes", "fetch.max.bytes"] {
+            let most = frame(&[("bootstrap.servers", "a:1"), (key, "1073741824")]);
+            assert!(most > (1 << 30) + (100 << 20), "{key}: {most}");
+        }
     }
 
     #[test]
