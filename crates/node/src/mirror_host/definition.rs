@@ -136,7 +136,6 @@ impl Definition {
             client_id: format!("mirrorName-{}", self.name),
             connect_timeout: self.duration(CONNECTION_TIMEOUT).unwrap_or(Duration::from_secs(5)),
             request_timeout: self.duration(REQUEST_TIMEOUT).unwrap_or(default.request_timeout),
-            ..default
         }
     }
 
