@@ -16,6 +16,8 @@ use crate::crc;
 use crate::error::{BatchError, ControlError, RecordError};
 use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TimestampMs};
 use crate::record::Records;
+#[cfg(feature = "codec")]
+use crate::{error::CodecError, stream::RecordStream};
 
 /// Size of a batch's header; a batch without records is this long.
 pub const HEADER_SIZE: usize = 61;
@@ -380,6 +382,35 @@ impl<'a> RecordBatch<'a> {
             _ => return None,
         };
         Some(EndTransactionMarker::read(self, commit))
+    }
+
+    /// Decompresses the records' bytes, if they are at most `limit` bytes then; without a codec it copies them.
+    /// [`Self::records_in`] walks them.
+    ///
+    /// Cost: memory for what comes out, grown as it comes, and at most one window or block of the codec besides.
+    ///
+    /// # Errors
+    /// [`CodecError::LimitExceeded`] as soon as more would come out; any other means that these bytes can never be
+    /// decompressed.
+    #[cfg(feature = "codec")]
+    pub fn decompress(&self, limit: usize) -> Result<Vec<u8>, CodecError> {
+        crate::codec::decompress(self.codec(), self.record_bytes(), limit)
+    }
+
+    /// Walks the records in what [`Self::decompress`] answered, as [`Self::records`] does.
+    pub fn records_in<'b>(&self, decompressed: &'b [u8]) -> Records<'b>
+    where
+        'a: 'b,
+    {
+        Records::new(self.header, decompressed)
+    }
+
+    /// Walks the records of a batch of any codec and holds one at a time; at most `limit` bytes are decompressed.
+    ///
+    /// Cost: memory for the largest record that really is there and what its codec holds; see [`crate::codec`].
+    #[cfg(feature = "codec")]
+    pub fn record_stream(&self, limit: usize) -> RecordStream<'a> {
+        RecordStream::new(self.header, self.record_bytes(), limit)
     }
 
     /// The bytes behind the header.

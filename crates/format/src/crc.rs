@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), which Kafka uses for batches and for producer snapshots.
+//! CRC-32C (Castagnoli), which Kafka uses for batches and for producer snapshots, and CRC-32 of its older messages.
 
 /// Where the bytes start that a batch's CRC covers: its attributes. They end with the batch.
 pub const CRC_COVERS_FROM: usize = 21;
@@ -8,6 +8,13 @@ pub const CRC_COVERS_FROM: usize = 21;
 /// Cost: one pass, no allocation.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
+}
+
+/// The CRC-32 of `bytes`, as gzip has it: what messages of magic 0 and 1 are summed with.
+///
+/// Cost: one pass, no allocation.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iso_hdlc(bytes)
 }
 
 /// The CRC-32C that belongs into the header of `batch`, which must be exactly one batch.
@@ -25,6 +32,8 @@ mod tests {
     fn the_check_value_is_right() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(b""), 0);
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32(b""), 0);
     }
 
     #[test]

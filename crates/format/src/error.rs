@@ -5,6 +5,7 @@
 use thiserror::Error;
 
 use crate::batch::Codec;
+use crate::control::ControlRecordType;
 
 /// Why bytes are not a batch that weir takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -74,6 +75,145 @@ pub enum BatchError {
     },
 }
 
+/// Why compressed bytes cannot be decompressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// The number has no codec.
+    #[error("codec {id} is unknown")]
+    Unknown {
+        /// The number as found.
+        id: u8,
+    },
+    /// More would come out than the caller allows.
+    #[error("more than {limit} bytes when decompressed")]
+    LimitExceeded {
+        /// What the caller allowed.
+        limit: usize,
+    },
+    /// A zstd frame wants a window that is too large.
+    #[error("zstd window of {window_size} bytes is above the largest, {}", 128 << 20)]
+    WindowTooLarge {
+        /// The window as the frame declares it.
+        window_size: u64,
+    },
+    /// The compressed bytes end too early.
+    #[error("{codec} data is cut")]
+    Truncated {
+        /// Their codec.
+        codec: Codec,
+    },
+    /// The bytes are not of the codec that they are said to be.
+    #[error("{codec} data is malformed: {reason}")]
+    Malformed {
+        /// The codec as the attributes name it.
+        codec: Codec,
+        /// What was found.
+        reason: &'static str,
+    },
+    /// The codec's library could not be set up, for want of memory.
+    #[error("no decoder for {codec}")]
+    Library {
+        /// The codec.
+        codec: Codec,
+    },
+}
+
+/// Why bytes are not a message of magic 0 or 1, or one that wraps others cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// The input ends before the message does.
+    #[error("message needs {need} bytes, {have} are there")]
+    Truncated {
+        /// Bytes from the message's start that are needed to go on.
+        need: usize,
+        /// Bytes from the message's start that are there.
+        have: usize,
+    },
+    /// The length field is too small for its magic, or negative.
+    #[error("message length {message_length} is too small")]
+    InvalidLength {
+        /// The field as found.
+        message_length: i32,
+    },
+    /// It is no message of magic 0 or 1.
+    #[error("magic {magic} is not that of a message")]
+    NotAMessage {
+        /// The field as found.
+        magic: i8,
+    },
+    /// The bytes are not those that the writer summed.
+    #[error("crc {computed:08x} of the message at offset {offset} differs from its field, {stored:08x}")]
+    CrcMismatch {
+        /// The CRC-32 in the message.
+        stored: u32,
+        /// The CRC-32 of the bytes.
+        computed: u32,
+        /// The offset field as found, which the CRC does not cover.
+        offset: i64,
+    },
+    /// Key or value runs past the end of the message.
+    #[error("{need} bytes at byte {position} of a message, {have} are left")]
+    UnexpectedEnd {
+        /// Where the field starts.
+        position: usize,
+        /// Bytes that it needs.
+        need: usize,
+        /// Bytes that are left.
+        have: usize,
+    },
+    /// The message's value ends before its length says.
+    #[error("{size} bytes behind a message's value")]
+    UnreadBytes {
+        /// Bytes that no field claims.
+        size: usize,
+    },
+    /// The offset is negative, or none is left behind it.
+    #[error("message offset {offset} is not valid")]
+    InvalidOffset {
+        /// The offset as found, or as it follows from the wrapper's.
+        offset: i64,
+    },
+    /// The message wraps others, in no value.
+    #[error("wrapper message has no value")]
+    NullWrapper,
+    /// The message wraps others, and there are none.
+    #[error("wrapper message wraps nothing")]
+    EmptyWrapper,
+    /// A message in a wrapper is compressed as well.
+    #[error("message in a wrapper is compressed with {codec}")]
+    NestedWrapper {
+        /// Its codec.
+        codec: Codec,
+    },
+    /// A message in a wrapper has another magic than the wrapper.
+    #[error("message of magic {inner} in a wrapper of magic {outer}")]
+    InnerMagic {
+        /// The wrapper's.
+        outer: i8,
+        /// The inner message's.
+        inner: i8,
+    },
+    /// The wrapper's offset, which is that of its last message, is below the relative one of that message.
+    #[error("wrapper offset {offset} is below its last relative offset {last}")]
+    InvalidWrapperOffset {
+        /// The wrapper's.
+        offset: i64,
+        /// The last inner message's.
+        last: i64,
+    },
+    /// zstd came after messages; a wrapper with it is a mistake.
+    #[error("wrapper message is compressed with {codec}")]
+    InvalidCodec {
+        /// Its codec.
+        codec: Codec,
+    },
+    /// The messages in the wrapper cannot be decompressed.
+    #[error("wrapped messages cannot be decompressed")]
+    Codec(#[from] CodecError),
+}
+
 /// Why the records of a batch cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -140,9 +280,12 @@ pub enum RecordError {
         /// Records found.
         found: i32,
     },
+    /// The records cannot be decompressed.
+    #[error("records cannot be decompressed")]
+    Codec(#[source] CodecError),
 }
 
-/// Why an end transaction marker cannot be read.
+/// Why the value of a control record cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ControlError {
@@ -160,6 +303,14 @@ pub enum ControlError {
     InvalidVersion {
         /// The version as found.
         version: i16,
+    },
+    /// The value is null, ends within a field, or a field is not what it must be.
+    #[error("value of a {record_type} record is malformed at byte {position}")]
+    MalformedValue {
+        /// The record's type.
+        record_type: ControlRecordType,
+        /// Where in the value.
+        position: usize,
     },
 }
 
@@ -199,4 +350,16 @@ pub enum VarintError {
     /// The last byte that the type can need still asks for another.
     #[error("varint is too long")]
     TooLong,
+}
+
+/// Why bytes are neither a batch nor a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AnyBatchError {
+    /// By their magic they are a batch.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// By their magic they are a message.
+    #[error(transparent)]
+    Message(#[from] MessageError),
 }

@@ -60,13 +60,19 @@
 mod barrier;
 mod batch;
 mod builder;
+#[cfg(feature = "codec")]
+pub mod codec;
 mod control;
+mod control_value;
 pub mod crc;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod ids;
+mod message_set;
 mod record;
+#[cfg(feature = "codec")]
+mod stream;
 pub mod varint;
 
 pub use barrier::{MirrorPidReset, MirrorPidResetValue};
@@ -76,6 +82,12 @@ pub use batch::{
 };
 pub use builder::BatchBuilder;
 pub use control::{ControlRecordKey, ControlRecordType, EndTransactionMarker};
-pub use error::{BatchError, BuildError, ControlError, RecordError, VarintError};
+pub use control_value::{ControlRecordValue, Endpoint, Voter};
+pub use error::{
+    AnyBatchError, BatchError, BuildError, CodecError, ControlError, MessageError, RecordError, VarintError,
+};
 pub use ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TimestampMs};
+pub use message_set::{AnyBatch, AnyBatchReader, Message, MessageSetReader, message_size};
 pub use record::{Header, Headers, Record, Records};
+#[cfg(feature = "codec")]
+pub use stream::{MessageStream, RecordStream};

@@ -87,15 +87,28 @@ impl<'a> Records<'a> {
         if size == 0 {
             return Err(RecordError::MissingRecords { record_count, found: self.found });
         }
-        let record = self.record()?;
+        let record = Record::read(&self.header, &mut self.cursor)?;
         self.found = self.found.saturating_add(1);
         Ok(Some(record))
     }
+}
 
-    fn record(&mut self) -> Result<Record<'a>, RecordError> {
-        let start = self.cursor.position;
-        let length = self.cursor.size()?;
-        let mut body = self.cursor.split(length)?;
+impl<'a> Record<'a> {
+    /// A record without headers.
+    pub(crate) fn bare(
+        offset: Offset,
+        timestamp: TimestampMs,
+        key: Option<&'a [u8]>,
+        value: Option<&'a [u8]>,
+    ) -> Self {
+        Self { offset, timestamp, key, value, header_bytes: &[], header_count: 0 }
+    }
+
+    /// Reads the record at the cursor, of the batch with this header.
+    pub(crate) fn read(header: &BatchHeader<'_>, cursor: &mut Cursor<'a>) -> Result<Self, RecordError> {
+        let start = cursor.position;
+        let length = cursor.size()?;
+        let mut body = cursor.split(length)?;
         body.take(1)?; // Attributes, of which none has a meaning yet.
         let timestamp_delta = body.varlong()?;
         let delta = body.varint()?;
@@ -109,15 +122,15 @@ impl<'a> Records<'a> {
         if !body.rest.is_empty() {
             return Err(RecordError::UnreadBytes { position: start, size: body.rest.len() });
         }
-        let last_offset_delta = self.header.last_offset_delta();
+        let last_offset_delta = header.last_offset_delta();
         let outside = RecordError::OffsetOutsideBatch { delta, last_offset_delta };
         if delta < 0 || delta > last_offset_delta {
             return Err(outside);
         }
-        let offset = self.header.base_offset().checked_add(i64::from(delta)).ok_or(outside)?;
+        let offset = header.base_offset().checked_add(i64::from(delta)).ok_or(outside)?;
         Ok(Record {
             offset,
-            timestamp: timestamp(&self.header, timestamp_delta),
+            timestamp: timestamp(header, timestamp_delta),
             key,
             value,
             header_bytes,

@@ -1,0 +1,90 @@
+use super::*;
+
+fn decode(record_type: ControlRecordType, value: &[u8]) -> Result<ControlRecordValue<'_>, ControlError> {
+    ControlRecordValue::decode(record_type, Some(value)).expect("a type of KRaft")
+}
+
+fn bare(id: i32) -> Voter<'static> {
+    Voter { id, directory_id: None, endpoints: Vec::new(), kraft_versions: None }
+}
+
+#[test]
+fn a_leader_change_is_read_in_both_versions() {
+    // As Kafka 4.4.0 wrote it into its metadata log.
+    let value = [0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 1, 0, 2, 0, 0, 0, 1, 0, 0];
+    let want = ControlRecordValue::LeaderChange {
+        version: 0,
+        leader_id: 1,
+        voters: vec![bare(1)],
+        granting_voters: vec![bare(1)],
+    };
+    assert_eq!(decode(ControlRecordType::LeaderChange, &value), Ok(want));
+
+    let directory = [7; 16];
+    let value = [&[0, 1, 0, 0, 0, 3, 2, 0, 0, 0, 3][..], &directory, &[0, 1, 0]].concat();
+    let voter = Voter { directory_id: Some(directory), ..bare(3) };
+    let want = ControlRecordValue::LeaderChange {
+        version: 1,
+        leader_id: 3,
+        voters: vec![voter],
+        granting_voters: Vec::new(),
+    };
+    assert_eq!(decode(ControlRecordType::LeaderChange, &value), Ok(want));
+}
+
+#[test]
+fn voters_are_read_with_endpoints_and_versions_and_unknown_tags() {
+    let value = [
+        &[0, 0, 2, 0, 0, 0, 9][..],
+        &[1; 16],
+        &[2, 3, b'C', b'T', 2, b'h', 0x23, 0x84, 1, 5, 2, 0xaa, 0xbb],
+        &[0, 0, 0, 1, 0, 0],
+        &[1, 0, 1, 0xcc],
+    ]
+    .concat();
+    let endpoint = Endpoint { name: b"CT", host: b"h", port: 9092 };
+    let voter =
+        Voter { id: 9, directory_id: Some([1; 16]), endpoints: vec![endpoint], kraft_versions: Some((0, 1)) };
+    let want = ControlRecordValue::KraftVoters { version: 0, voters: vec![voter] };
+    assert_eq!(decode(ControlRecordType::KraftVoters, &value), Ok(want));
+}
+
+#[test]
+fn the_small_values_are_read() {
+    let header = ControlRecordValue::SnapshotHeader {
+        version: 0,
+        last_contained_log_timestamp: TimestampMs::new(258),
+    };
+    assert_eq!(decode(ControlRecordType::SnapshotHeader, &[0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0]), Ok(header));
+    let footer = ControlRecordValue::SnapshotFooter { version: 0 };
+    assert_eq!(decode(ControlRecordType::SnapshotFooter, &[0, 0, 0]), Ok(footer));
+    let version = ControlRecordValue::KraftVersion { version: 0, kraft_version: 1 };
+    assert_eq!(decode(ControlRecordType::KraftVersion, &[0, 0, 0, 1, 0]), Ok(version));
+}
+
+#[test]
+fn a_cut_value_says_where_and_a_huge_count_costs_nothing() {
+    let whole = [0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 1, 0, 2, 0, 0, 0, 1, 0, 0];
+    for size in 0..whole.len() {
+        let error = decode(ControlRecordType::LeaderChange, &whole[..size]).expect_err("cut");
+        assert!(matches!(error, ControlError::MalformedValue { position, .. } if position <= size));
+    }
+    let huge = [0, 0, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 0];
+    assert!(decode(ControlRecordType::LeaderChange, &huge).is_err());
+    assert!(decode(ControlRecordType::LeaderChange, &[0, 0, 0, 0, 0, 1, 0]).is_err(), "a null list");
+    assert_eq!(
+        decode(ControlRecordType::SnapshotFooter, &[0xff, 0xff, 0]),
+        Err(ControlError::InvalidVersion { version: -1 })
+    );
+    let none = ControlRecordValue::decode(ControlRecordType::KraftVersion, None).expect("a type of KRaft");
+    assert!(none.is_err());
+}
+
+#[test]
+fn what_is_not_krafts_has_no_value_here() {
+    for record_type in
+        [ControlRecordType::Abort, ControlRecordType::MirrorPidReset, ControlRecordType::Unknown(99)]
+    {
+        assert_eq!(ControlRecordValue::decode(record_type, Some(&[0, 0, 0])), None);
+    }
+}
