@@ -14,9 +14,19 @@
     reason = "an oracle fails by panicking, and one that indexes wrongly should fail too"
 )]
 
+mod build;
+#[cfg(feature = "codec")]
+mod codecs;
+#[cfg(feature = "codec")]
+mod messages;
 mod naive;
 mod smoke;
 
+pub use build::{check_builder, check_control_key};
+#[cfg(feature = "codec")]
+pub use codecs::{check_gzip, check_lz4, check_snappy, check_zstd};
+#[cfg(feature = "codec")]
+pub use messages::check_message_set;
 pub use smoke::{Finding, smoke};
 
 use crate::batch::{BatchReader, Codec, HEADER_SIZE, RecordBatch, TimestampType, frame_size, header_of};
@@ -30,8 +40,23 @@ use crate::{BatchBuilder, ControlRecordType, MirrorPidReset, MirrorPidResetValue
 pub type Oracle = fn(&[u8]);
 
 /// Every target of `fuzz/` and its oracle, by name in ascending order.
-pub const TARGETS: &[(&str, Oracle)] =
-    &[("barrier", check_barrier), ("batch", check_batch), ("records", check_records)];
+pub const TARGETS: &[(&str, Oracle)] = &[
+    ("barrier", check_barrier),
+    ("batch", check_batch),
+    ("builder", check_builder),
+    ("control_key", check_control_key),
+    #[cfg(feature = "codec")]
+    ("gzip", check_gzip),
+    #[cfg(feature = "codec")]
+    ("lz4", check_lz4),
+    #[cfg(feature = "codec")]
+    ("message_set", check_message_set),
+    ("records", check_records),
+    #[cfg(feature = "codec")]
+    ("snappy", check_snappy),
+    #[cfg(feature = "codec")]
+    ("zstd", check_zstd),
+];
 
 /// What [`canary`] fails on.
 pub const CANARY_BYTE: u8 = 0xca;

@@ -41,7 +41,9 @@ fn seeds_and_regressions_of_every_target_hold() {
 #[test]
 fn a_seeded_loop_over_every_target_finds_nothing() {
     for (target, oracle) in TARGETS {
-        let finding = smoke(*oracle, &seeds(target), 1279, 4_000).err();
+        // Decompressing and compressing takes its time; `cargo xtask fuzz` goes on for longer.
+        let slow = ["gzip", "lz4", "message_set", "snappy", "zstd"].contains(target);
+        let finding = smoke(*oracle, &seeds(target), 1279, if slow { 700 } else { 4_000 }).err();
         assert_eq!(finding, None, "{target}");
     }
 }

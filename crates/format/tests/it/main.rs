@@ -2,6 +2,10 @@
 
 mod document;
 mod golden;
+#[cfg(feature = "codec")]
+mod memory;
+#[cfg(feature = "codec")]
+mod messages;
 mod properties;
 mod support;
 mod traps;
