@@ -95,6 +95,7 @@ impl<'a> Records<'a> {
 
 impl<'a> Record<'a> {
     /// A record without headers.
+    #[cfg(feature = "codec")]
     pub(crate) fn bare(
         offset: Offset,
         timestamp: TimestampMs,

@@ -2,7 +2,7 @@
 //!
 //! The text is that of Kafka's `DumpLogSegments --print-data-log`, line by line, so that what people have built on it
 //! goes on working; the barrier has its name. Files are opened read-only, may belong to a running node, and may hold
-//! anything: what cannot be read is named, with its place, and nothing but one batch is held in memory.
+//! anything: what cannot be read is named, with its place, and nothing but one batch and one of its records is held in memory.
 
 mod item;
 mod log_file;
@@ -12,7 +12,7 @@ use std::io::{self, BufReader, ErrorKind, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use weir_format::{BatchHeader, Offset, RecordBatch};
+use weir_format::{BatchHeader, Offset, RecordBatch, RecordError};
 use weir_psm::{SnapshotError, snapshot};
 
 use super::Failure;
@@ -21,6 +21,8 @@ use log_file::{LogFile, Step};
 
 /// Batches above this size are named without their records.
 pub const MAX_BATCH_SIZE: u64 = 128 << 20;
+/// What is decompressed of one batch at most; one record of it is held at a time.
+const MAX_DECOMPRESSED_SIZE: usize = 1 << 30;
 /// Snapshots above this size are not read: Kafka's have 46 bytes a producer.
 const MAX_SNAPSHOT_SIZE: u64 = 1 << 30;
 /// How often a time index may step back before its entries are no longer looked up in the log.
@@ -165,9 +167,7 @@ impl DumpError {
             }
             Self::Directory { .. } => "name the files in it, for example DIR/*.log",
             Self::Io { .. } => "check the path and that this user may read it",
-            Self::NotALog { .. } => {
-                "check that this is a segment of a Kafka or weir partition, uncompressed and whole"
-            }
+            Self::NotALog { .. } => "check that this is a segment of a Kafka or weir partition, and whole",
             Self::Snapshot { .. } => {
                 "nothing is lost: a snapshot that cannot be read is dropped, and an older one and the log are used"
             }
@@ -181,7 +181,7 @@ impl DumpError {
 ///
 /// Paths and names are checked before the first file is printed. What is odd within a file is part of what is printed.
 ///
-/// Cost: one pass over each file, and one over its segment's headers for an index; one batch in memory.
+/// Cost: one pass over each file, and one over its segment's headers for an index; one batch and one of its records in memory.
 ///
 /// # Errors
 /// [`DumpError`] of the first file that cannot be dumped; the files before it were.
@@ -338,19 +338,8 @@ impl Dump<'_, '_> {
         self.print(&Item::Batch { header: &header, position, valid })?;
         // Records that cannot be read are none that are missing.
         let after = header.last_offset().get();
-        let records = match batch.records() {
-            Ok(records) => records,
-            Err(_) => {
-                *previous = after;
-                let codec = batch.codec();
-                return self.print(&Item::NoRecords {
-                    reason: format_args!(
-                        "they are compressed with {codec}, which this build cannot read yet"
-                    ),
-                });
-            }
-        };
-        for record in records {
+        let mut records = batch.record_stream(MAX_DECOMPRESSED_SIZE);
+        while let Some(record) = records.next_record() {
             match record {
                 Ok(record) => {
                     let offset = record.offset.get();
@@ -359,6 +348,10 @@ impl Dump<'_, '_> {
                     }
                     *previous = offset;
                     self.print(&Item::Record { header: &header, record: &record })?;
+                }
+                Err(RecordError::Codec(error)) => {
+                    *previous = after;
+                    return self.print(&Item::NoRecords { reason: format_args!("{error}") });
                 }
                 Err(error) => {
                     *previous = after;
