@@ -6,9 +6,12 @@
 //!
 //! It deliberately does no I/O, reads no clock, keeps no producer history, decides nothing about offsets or
 //! transactions, and allocates nothing whose size an input chose. Compressed batches are kept whole: their header is
-//! readable, their records are not. Message sets of magic 0 and 1 are refused by name.
+//! readable, and with the feature `codec` so are their records, explicitly and up to a limit
+//! (`RecordBatch::record_stream`, `RecordBatch::decompress`). Message sets of magic 0 and 1 are read and never written;
+//! what expects a batch refuses them by name.
 //!
-//! Start from [`RecordBatch`] (one verified batch), [`BatchReader`] (all batches of a buffer) and [`BatchBuilder`].
+//! Start from [`RecordBatch`] (one verified batch), [`BatchReader`] (all batches of a buffer) and [`BatchBuilder`]; for
+//! what Kafka wrote before 0.11, from [`Message`] and [`AnyBatchReader`].
 //!
 //! ```text
 //! byte  0        8     12    16 17    21  23    27        35        43        51  53    57    61

@@ -154,13 +154,19 @@ impl<'a> MessageStream<'a> {
 
     /// The next record; `None` behind the last one and behind an error.
     pub fn next_record(&mut self) -> Option<Result<Record<'_>, MessageError>> {
+        Some(self.next_record_and_crc()?.map(|(record, _)| record))
+    }
+
+    /// As [`Self::next_record`], with the CRC field of the message that is the record, which was right.
+    pub fn next_record_and_crc(&mut self) -> Option<Result<(Record<'_>, u32), MessageError>> {
         if self.ended {
             return None;
         }
         match &mut self.inner {
             Inner::Plain(message) => {
                 self.ended = true;
-                Some(Ok(Record::bare(message.offset(), message.timestamp(), message.key(), message.value())))
+                let (key, value) = (message.key(), message.value());
+                Some(Ok((Record::bare(message.offset(), message.timestamp(), key, value), message.crc())))
             }
             Inner::Wrapped(wrapped) => {
                 let record = wrapped.next_record();
@@ -193,7 +199,7 @@ impl Wrapped<'_> {
         }
     }
 
-    fn next_record(&mut self) -> Result<Option<Record<'_>>, MessageError> {
+    fn next_record(&mut self) -> Result<Option<(Record<'_>, u32)>, MessageError> {
         let base_offset = self.base_offset;
         let append_time: Option<TimestampMs> = self.wrapper.log_append_time();
         let Some(inner) = self.next_inner()? else {
@@ -202,6 +208,6 @@ impl Wrapped<'_> {
         let offset = base_offset.checked_add(inner.offset).and_then(Offset::new);
         let offset = offset.ok_or(MessageError::InvalidOffset { offset: inner.offset })?;
         let timestamp = append_time.unwrap_or(inner.timestamp);
-        Ok(Some(Record::bare(offset, timestamp, inner.key, inner.value)))
+        Ok(Some((Record::bare(offset, timestamp, inner.key, inner.value), inner.crc)))
     }
 }

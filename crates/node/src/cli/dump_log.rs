@@ -12,7 +12,7 @@ use std::io::{self, BufReader, ErrorKind, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use weir_format::{BatchHeader, Offset, RecordBatch, RecordError};
+use weir_format::{BatchHeader, Message, Offset, RecordBatch};
 use weir_psm::{SnapshotError, snapshot};
 
 use super::Failure;
@@ -300,7 +300,25 @@ impl Dump<'_, '_> {
                     return self.print(&Item::InvalidTail { position, size, reason: &reason });
                 }
                 Step::Old { offset, magic, size } => {
-                    self.print(&Item::OldBatch { offset, position, size, magic })?;
+                    if size > MAX_BATCH_SIZE {
+                        let reason = format!("the message has {size} bytes");
+                        self.print(&Item::OldBatch { offset, position, size, magic, reason: &reason })?;
+                    } else {
+                        let bytes = log.read(position, size).map_err(|source| self.io(source))?;
+                        match Message::parse(&bytes) {
+                            Ok(message) => self.message(&message, position, &mut previous)?,
+                            Err(error) => {
+                                let reason = error.to_string();
+                                self.print(&Item::OldBatch {
+                                    offset,
+                                    position,
+                                    size,
+                                    magic,
+                                    reason: &reason,
+                                })?;
+                            }
+                        }
+                    }
                     position += size;
                 }
                 Step::Unreadable { size, reason } => {
@@ -342,24 +360,56 @@ impl Dump<'_, '_> {
         while let Some(record) = records.next_record() {
             match record {
                 Ok(record) => {
-                    let offset = record.offset.get();
-                    if previous.checked_add(1) != Some(offset) {
-                        self.findings.add(Finding::NonConsecutive { previous: *previous, next: offset });
-                    }
-                    *previous = offset;
+                    self.follow(previous, record.offset.get());
                     self.print(&Item::Record { header: &header, record: &record })?;
-                }
-                Err(RecordError::Codec(error)) => {
-                    *previous = after;
-                    return self.print(&Item::NoRecords { reason: format_args!("{error}") });
                 }
                 Err(error) => {
                     *previous = after;
-                    return self.print(&Item::NoRecords { reason: format_args!("{error}") });
+                    return self.no_records(&error);
                 }
             }
         }
         Ok(())
+    }
+
+    fn message(&mut self, message: &Message<'_>, position: u64, previous: &mut i64) -> Result<(), DumpError> {
+        self.print(&Item::Message { message, position })?;
+        let after = message.offset().get();
+        let mut records = match message.record_stream(MAX_DECOMPRESSED_SIZE) {
+            Ok(records) => records,
+            Err(error) => {
+                *previous = after;
+                return self.no_records(&error);
+            }
+        };
+        while let Some(record) = records.next_record_and_crc() {
+            match record {
+                Ok((record, crc)) => {
+                    self.follow(previous, record.offset.get());
+                    self.print(&Item::MessageRecord { message, record: &record, crc })?;
+                }
+                Err(error) => {
+                    *previous = after;
+                    return self.no_records(&error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn no_records(&mut self, error: &dyn std::error::Error) -> Result<(), DumpError> {
+        match error.source() {
+            Some(source) => self.print(&Item::NoRecords { reason: format_args!("{source}") }),
+            None => self.print(&Item::NoRecords { reason: format_args!("{error}") }),
+        }
+    }
+
+    /// Notes a gap in front of this offset.
+    fn follow(&mut self, previous: &mut i64, offset: i64) {
+        if previous.checked_add(1) != Some(offset) {
+            self.findings.add(Finding::NonConsecutive { previous: *previous, next: offset });
+        }
+        *previous = offset;
     }
 
     /// The segment's log beside an index, to look its entries up in; it may be gone.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use weir_format::{
-    BatchHeader, ControlRecordKey, ControlRecordType, LeaderEpoch, MirrorPidResetValue, Offset,
+    BatchHeader, ControlRecordKey, ControlRecordType, LeaderEpoch, Message, MirrorPidResetValue, Offset,
     ProducerEpoch, ProducerId, Record, Sequence,
 };
 use weir_psm::{BatchMetadata, ProducerStateEntry};
@@ -36,6 +36,16 @@ pub(super) enum Item<'a> {
         position: u64,
         size: u64,
         magic: i8,
+        reason: &'a str,
+    },
+    Message {
+        message: &'a Message<'a>,
+        position: u64,
+    },
+    MessageRecord {
+        message: &'a Message<'a>,
+        record: &'a Record<'a>,
+        crc: u32,
     },
     UnreadableBatch {
         position: u64,
@@ -178,10 +188,33 @@ impl<'out> Printer<'out> {
                     header.crc(),
                 )
             }
-            Item::OldBatch { offset, position, size, magic } => writeln!(
+            Item::OldBatch { offset, position, size, magic, reason } => writeln!(
                 out,
-                "offset: {offset} position: {position} size: {size} magic: {magic} (not readable in this build yet)"
+                "offset: {offset} position: {position} size: {size} magic: {magic} unreadable: {reason}"
             ),
+            Item::Message { message, position } => writeln!(
+                out,
+                "offset: {} position: {position} {}: {} size: {} magic: {} compresscodec: {} crc: {} isvalid: true",
+                message.offset(),
+                TypeOf(message),
+                message.timestamp(),
+                message.size(),
+                message.magic(),
+                message.codec(),
+                message.crc(),
+            ),
+            Item::MessageRecord { message, record, crc } => {
+                write!(
+                    out,
+                    "| offset: {} {}: {} keySize: {} valueSize: {} isValid: true crc: {crc}",
+                    record.offset,
+                    TypeOf(message),
+                    record.timestamp,
+                    Size(record.key),
+                    Size(record.value),
+                )?;
+                self.text_key_and_value(record)
+            }
             Item::UnreadableBatch { position, size, reason } => {
                 writeln!(out, "position: {position} size: {size} magic: 2 unreadable: {reason}")
             }
@@ -264,6 +297,12 @@ impl<'out> Printer<'out> {
         if header.is_control() {
             return writeln!(out, "{}", Control::of(record));
         }
+        self.text_key_and_value(record)
+    }
+
+    fn text_key_and_value(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let escape = self.options.escape;
+        let out = &mut self.out;
         if let Some(key) = record.key {
             write!(out, " key: {}", shown(key, escape))?;
         }
@@ -280,9 +319,39 @@ impl<'out> Printer<'out> {
             Item::Empty => ("EmptyIndex", json!({})),
             Item::LogStart { base_offset } => ("LogSegment", json!({ "baseOffset": base_offset.get() })),
             Item::Batch { header, position, valid } => ("RecordBatch", json_batch(header, *position, *valid)),
-            Item::OldBatch { offset, position, size, magic } => (
-                "OldBatch",
-                json!({ "lastOffset": offset, "position": position, "size": size, "magic": magic }),
+            Item::OldBatch { offset, position, size, magic, reason } => (
+                "UnreadableMessage",
+                json!({
+                    "lastOffset": offset,
+                    "position": position,
+                    "size": size,
+                    "magic": magic,
+                    "reason": reason,
+                }),
+            ),
+            Item::Message { message, position } => (
+                "Message",
+                json!({
+                    "position": position,
+                    "size": message.size(),
+                    "lastOffset": message.offset().get(),
+                    "timestampType": TypeOf(message).to_string(),
+                    "maxTimestampMs": message.timestamp().get(),
+                    "magic": message.magic(),
+                    "codec": message.codec().to_string(),
+                    "crc": message.crc(),
+                    "isValid": true,
+                }),
+            ),
+            Item::MessageRecord { record, crc, .. } => (
+                "Record",
+                json!({
+                    "offset": record.offset.get(),
+                    "timestampMs": record.timestamp.get(),
+                    "crc": crc,
+                    "key": record.key.map_or(Value::Null, json_bytes),
+                    "value": record.value.map_or(Value::Null, json_bytes),
+                }),
             ),
             Item::UnreadableBatch { position, size, reason } => {
                 ("UnreadableBatch", json!({ "position": position, "size": size, "reason": reason }))
@@ -628,6 +697,18 @@ impl fmt::Display for Size<'_> {
         match self.0 {
             Some(bytes) => bytes.len().fmt(f),
             None => f.write_str("-1"),
+        }
+    }
+}
+
+/// Who set a message's timestamp, as Kafka prints it.
+struct TypeOf<'a>(&'a Message<'a>);
+
+impl fmt::Display for TypeOf<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.timestamp_type() {
+            Some(timestamp_type) => timestamp_type.fmt(f),
+            None => f.write_str("NoTimestampType"),
         }
     }
 }
