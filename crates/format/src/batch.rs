@@ -397,7 +397,8 @@ impl<'a> RecordBatch<'a> {
         crate::codec::decompress(self.codec(), self.record_bytes(), limit)
     }
 
-    /// Walks the records in what [`Self::decompress`] answered, as [`Self::records`] does.
+    /// Walks the records in these bytes, which are the decompressed ones of this batch (`decompress`), as
+    /// [`Self::records`] does.
     pub fn records_in<'b>(&self, decompressed: &'b [u8]) -> Records<'b>
     where
         'a: 'b,
