@@ -174,8 +174,8 @@ fn one_round(world: &World, node: &mut Node, writer: &Running, mine: &mut Ledger
     }
     let epochs = raw.leader_epochs(TOPIC)?;
     ensure!(
-        epochs.iter().zip(&epochs_before).all(|(after, before)| after > before),
-        "a start after a kill must raise the epoch of a writable partition: {epochs_before:?}, then {epochs:?}"
+        epochs.iter().zip(&epochs_before).all(|(after, before)| *after == *before + 1),
+        "a start after a kill raises the epoch of a writable partition by one: {epochs_before:?}, then {epochs:?}"
     );
     let live_epochs = raw.leader_epochs(LIVE)?;
     ensure!(
