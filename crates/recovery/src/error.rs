@@ -15,8 +15,7 @@ use crate::tail::{CorruptReason, ValidBehind};
 pub enum LoadError {
     /// Bytes that were once synced, or that valid batches follow, are not a valid batch.
     ///
-    /// The partition stays offline; `weir recover DIR --accept-cut OFFSET` cuts it, or a mirrored partition is fetched
-    /// again.
+    /// The partition stays offline, and not a byte is changed; the message names the place and what can be done.
     #[error("{0}")]
     Corrupt(Box<Corruption>),
     /// Messages of the formats before magic 2, which this build does not read. The log is intact.
