@@ -8,7 +8,8 @@ usage: cargo xtask <command>
   ci                             fmt, clippy, tidy, tests, doc tests, fuzz smoke, docs, demo; each with its time
   tidy [--bless]                 layers, module docs, unsafe, FIXMEs, forbidden words, doc hashes, root, markdown
   fuzz <target> --seconds N      coverage-guided fuzzing of one target (--install fetches cargo-fuzz first)
-  fuzz --list                    the targets, one a line
+  fuzz --all --seconds N         the same for every target, N seconds each (--jobs N: so many at a time)
+  fuzz list                      the targets, one a line
   fuzz --smoke                   every target in process on stable, and a canary that must fail
   interop --tier 1               end-to-end tests with Apache Kafka 4.4.0 and its clients, on loopback
   bench start-idle [--runs N] [--idle-seconds N] [--with-kafka]
@@ -35,7 +36,14 @@ pub(crate) enum Command {
 pub(crate) enum FuzzOptions {
     List,
     Smoke,
-    Target { name: String, seconds: u64, install: bool },
+    /// By coverage: one target, or all.
+    Guided {
+        target: Option<String>,
+        /// For each target.
+        seconds: u64,
+        jobs: usize,
+        install: bool,
+    },
 }
 
 /// `interop`.
@@ -88,20 +96,24 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, String> {
 }
 
 fn fuzz(words: &mut Words<'_>) -> Result<FuzzOptions, String> {
-    let (mut name, mut seconds, mut install) = (None, None, false);
+    let (mut target, mut all, mut seconds, mut jobs, mut install) = (None, false, 60, 1, false);
     while let Some(word) = words.next() {
         match word {
-            "--list" => return words.done(FuzzOptions::List),
+            "list" | "--list" => return words.done(FuzzOptions::List),
             "--smoke" => return words.done(FuzzOptions::Smoke),
-            "--seconds" => seconds = Some(words.number("--seconds")?),
+            "--seconds" => seconds = words.number("--seconds")?,
+            "--jobs" => jobs = usize::try_from(small(words.number("--jobs")?)?).unwrap_or(usize::MAX),
             "--install" => install = true,
-            word if word.starts_with('-') => return Err(unknown("fuzz", word)),
-            word if name.is_none() => name = Some(word.to_owned()),
-            word => return Err(unknown("fuzz", word)),
+            "--all" => all = true,
+            word if word.starts_with('-') || target.is_some() => return Err(unknown("fuzz", word)),
+            word => target = Some(word.to_owned()),
         }
     }
-    let name = name.ok_or("fuzz needs a target, --list or --smoke")?;
-    Ok(FuzzOptions::Target { name, seconds: seconds.unwrap_or(60), install })
+    match (&target, all) {
+        (None, false) => Err("fuzz needs a target, --all, list or --smoke".to_owned()),
+        (Some(target), true) => Err(format!("fuzz takes {target:?} or --all, not both")),
+        _ => Ok(FuzzOptions::Guided { target, seconds, jobs, install }),
+    }
 }
 
 fn interop(words: &mut Words<'_>) -> Result<InteropOptions, String> {
@@ -195,11 +207,20 @@ mod tests {
         check_parses("ci", &Command::Ci);
         check_parses("test -p weir-psm", &Command::Test { rest: words("-p weir-psm") });
         check_parses("tidy --bless", &Command::Tidy { bless: true });
-        check_parses("fuzz --list", &Command::Fuzz(FuzzOptions::List));
+        check_parses("fuzz list", &Command::Fuzz(FuzzOptions::List));
         check_parses("fuzz --smoke", &Command::Fuzz(FuzzOptions::Smoke));
         check_parses(
             "fuzz barrier --seconds 7",
-            &Command::Fuzz(FuzzOptions::Target { name: "barrier".to_owned(), seconds: 7, install: false }),
+            &Command::Fuzz(FuzzOptions::Guided {
+                target: Some("barrier".to_owned()),
+                seconds: 7,
+                jobs: 1,
+                install: false,
+            }),
+        );
+        check_parses(
+            "fuzz --all --seconds 600 --jobs 2 --install",
+            &Command::Fuzz(FuzzOptions::Guided { target: None, seconds: 600, jobs: 2, install: true }),
         );
         check_parses("interop --tier 1", &Command::Interop(InteropOptions::default()));
         check_parses(
@@ -216,6 +237,7 @@ mod tests {
             ("tidy --blessed", "--blessed"),
             ("fuzz barrier --seconds many", "many"),
             ("fuzz", "target"),
+            ("fuzz barrier --all", "both"),
             ("interop", "--tier 1"),
             ("interop --tier 2", "2"),
             ("bench mirror", "mirror"),

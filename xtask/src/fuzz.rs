@@ -1,16 +1,18 @@
-//! `cargo xtask fuzz`: coverage-guided fuzzing of one target, and a smoke run of all of them on stable.
+//! `cargo xtask fuzz`: coverage-guided fuzzing of one target or all, and a smoke run of all of them on stable.
 //!
 //! The oracles are plain functions in the `fuzzing` modules of the crates: the smoke run and cargo-fuzz call the same.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use weir_format::fuzzing::{self, Finding, Oracle};
 
 use crate::command;
 use crate::flags::FuzzOptions;
+
+mod libfuzzer;
 
 /// Where the smoke run's random numbers begin: the same inputs in the same order on every machine.
 const SEED: u64 = 0x7765_6972;
@@ -32,12 +34,13 @@ pub(crate) fn run(options: &FuzzOptions) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         FuzzOptions::Smoke => smoke(&command::root().join("fuzz"), SMOKE),
-        FuzzOptions::Target { name, seconds, install } => {
-            ensure!(
-                targets().iter().any(|(target, _)| target == name),
-                "no target {name:?}; see cargo xtask fuzz --list"
-            );
-            fuzz(name, *seconds, *install)
+        FuzzOptions::Guided { target, seconds, jobs, install } => {
+            let mut names: Vec<&str> = targets().into_iter().map(|(name, _)| name).collect();
+            if let Some(target) = target {
+                ensure!(names.contains(&target.as_str()), "no target {target:?}; see cargo xtask fuzz list");
+                names.retain(|name| name == target);
+            }
+            libfuzzer::run(&names, *seconds, *jobs, *install)
         }
     }
 }
@@ -109,59 +112,6 @@ fn inputs(folder: &Path, name: &str) -> Result<Vec<Vec<u8>>> {
     Ok(inputs)
 }
 
-/// Runs cargo-fuzz for some seconds; a crash is minimised and kept.
-fn fuzz(name: &str, seconds: u64, install: bool) -> Result<ExitCode> {
-    if !has_cargo_fuzz() {
-        if !install {
-            bail!("cargo-fuzz is not installed: cargo install cargo-fuzz, or run this again with --install");
-        }
-        command::run(command::cargo().args(["install", "cargo-fuzz", "--locked"]))?;
-    }
-    let toolchain = toolchain();
-    println!("fuzzing {name} for {seconds} s with {}", toolchain.says());
-    let folder = command::root().join("fuzz");
-    for kind in ["seeds", "regressions"] {
-        std::fs::create_dir_all(folder.join(kind).join(name))?;
-    }
-    let artifacts = folder.join("artifacts").join(name);
-    let before = listing(&artifacts);
-    let corpus = folder.join("corpus").join(name);
-    std::fs::create_dir_all(&corpus)?;
-    let mut run = toolchain.cargo_fuzz();
-    run.args(["run", name]).arg(&corpus);
-    for kind in ["seeds", "regressions"] {
-        run.arg(folder.join(kind).join(name));
-    }
-    run.args(["--", &format!("-max_total_time={seconds}"), "-max_len=65536"]);
-    let ended = run.status().context("cargo fuzz cannot be started")?;
-    let crashes: Vec<PathBuf> =
-        listing(&artifacts).into_iter().filter(|path| !before.contains(path)).collect();
-    if crashes.is_empty() {
-        ensure!(ended.success(), "cargo fuzz: {ended}");
-        println!("fuzz {name}: no crash in {seconds} s");
-        return Ok(ExitCode::SUCCESS);
-    }
-    for crash in &crashes {
-        let smallest = minimise(&toolchain, name, crash, &artifacts);
-        let input = std::fs::read(&smallest)?;
-        println!("fuzz {name}: a crash, kept as {}", keep(&folder, name, &input)?.display());
-    }
-    Ok(ExitCode::FAILURE)
-}
-
-/// The smallest input that still fails; the given one if none is found.
-fn minimise(toolchain: &Toolchain, name: &str, crash: &Path, artifacts: &Path) -> PathBuf {
-    let before = listing(artifacts);
-    let ended = toolchain.cargo_fuzz().args(["tmin", name, "--runs", "2000"]).arg(crash).status();
-    if !ended.is_ok_and(|status| status.success()) {
-        return crash.to_path_buf();
-    }
-    let mut found: Vec<PathBuf> =
-        listing(artifacts).into_iter().filter(|path| !before.contains(path)).collect();
-    found.sort_by_key(|path| std::fs::metadata(path).map_or(u64::MAX, |metadata| metadata.len()));
-    found.into_iter().next().unwrap_or_else(|| crash.to_path_buf())
-}
-
 /// Stores an input under `fuzz/regressions/TARGET/`, named by its content.
 fn keep(folder: &Path, name: &str, input: &[u8]) -> Result<PathBuf> {
     let folder = folder.join("regressions").join(name);
@@ -178,50 +128,6 @@ fn listing(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder)
         .map(|entries| entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect())
         .unwrap_or_default()
-}
-
-fn has_cargo_fuzz() -> bool {
-    command::cargo().args(["fuzz", "--version"]).output().is_ok_and(|output| output.status.success())
-}
-
-/// The compiler that builds with coverage.
-enum Toolchain {
-    Nightly,
-    /// Stable with the variable that lets it take nightly's options.
-    Stable,
-}
-
-fn toolchain() -> Toolchain {
-    let nightly = Command::new("rustup").args(["run", "nightly", "rustc", "--version"]).output();
-    if nightly.is_ok_and(|output| output.status.success()) { Toolchain::Nightly } else { Toolchain::Stable }
-}
-
-impl Toolchain {
-    fn says(&self) -> &'static str {
-        match self {
-            Self::Nightly => "the nightly toolchain",
-            Self::Stable => "the stable toolchain and RUSTC_BOOTSTRAP=1 (there is no nightly)",
-        }
-    }
-
-    fn cargo_fuzz(&self) -> Command {
-        let mut command = match self {
-            Self::Nightly => {
-                let mut command = Command::new("rustup");
-                command.args(["run", "nightly", "cargo", "fuzz"]);
-                // cargo of another toolchain must not inherit what ours was told.
-                command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN").env_remove("RUSTC");
-                command
-            }
-            Self::Stable => {
-                let mut command = command::cargo();
-                command.arg("fuzz").env("RUSTC_BOOTSTRAP", "1");
-                command
-            }
-        };
-        command.current_dir(command::root());
-        command
-    }
 }
 
 #[cfg(test)]
