@@ -1,34 +1,23 @@
-//! `cargo xtask bench start-idle`: builds weir in release and runs the benchmark of that name.
+//! `cargo xtask bench <name>`: builds in release what is measured, and runs the benchmark of that name.
+
+mod append;
+mod start_idle;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 use crate::flags::BenchOptions;
-use crate::{command, interop};
 
-/// Builds, then measures; with Kafka in the same run, alternated, if asked for.
+/// Runs one benchmark; its figures go to standard output, below a line that names the machine.
 ///
 /// # Errors
 /// If a build or a measurement fails.
 pub(crate) fn run(options: &BenchOptions) -> Result<ExitCode> {
-    let weir = interop::build_weir(&["--release"])?;
-    let folder = tempfile::Builder::new().prefix("weir-bench-").tempdir()?;
-    let mut bench = command::cargo();
-    bench
-        .args(["run", "--quiet", "--release", "--package", "weir-benches", "--bin", "start-idle", "--"])
-        .arg("--weir")
-        .arg(&weir)
-        .args(["--runs", &options.runs.to_string()])
-        .args(["--idle-seconds", &options.idle_seconds.to_string()]);
-    if options.with_kafka {
-        let (kafka, port) = interop::kafka_for_bench(folder.path())?;
-        println!("beside: Apache Kafka, 1 GiB heap");
-        bench.args(["--beside", &port.to_string()]).arg(kafka.get_program()).args(kafka.get_args());
+    match options {
+        BenchOptions::StartIdle(options) => start_idle::run(options),
+        BenchOptions::Append(rest) => append::run(rest),
     }
-    println!("machine: {}", machine());
-    command::run(&mut bench)?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Processor, count and kernel: a figure without them says little.

@@ -14,6 +14,7 @@ usage: cargo xtask <command>
   interop --tier 1               end-to-end tests with Apache Kafka 4.4.0 and its clients, on loopback
   bench start-idle [--runs N] [--idle-seconds N] [--with-kafka]
                                  start to serving, idle memory, idle CPU of `weir serve`
+  bench append [ARGS...]         the segment writer against plain loops on the same disk (--help for its ARGS)
 
 interop also takes: --only PREFIX (checks whose name starts so), --keep (leave the work folder),
 --smoke HOST:PORT (only the client smoke, against a broker that runs already).
@@ -57,9 +58,17 @@ pub(crate) struct InteropOptions {
     pub(crate) smoke: Option<String>,
 }
 
+/// `bench`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum BenchOptions {
+    StartIdle(StartIdleOptions),
+    /// The arguments of the benchmark itself.
+    Append(Vec<String>),
+}
+
 /// `bench start-idle`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct BenchOptions {
+pub(crate) struct StartIdleOptions {
     pub(crate) runs: u32,
     pub(crate) idle_seconds: u32,
     pub(crate) with_kafka: bool,
@@ -137,11 +146,17 @@ fn interop(words: &mut Words<'_>) -> Result<InteropOptions, String> {
 
 fn bench(words: &mut Words<'_>) -> Result<BenchOptions, String> {
     match words.next() {
-        Some("start-idle") => {}
-        Some(other) => return Err(format!("no benchmark {other:?}; there is start-idle")),
-        None => return Err("bench needs a name; there is start-idle".to_owned()),
+        Some("start-idle") => start_idle(words).map(BenchOptions::StartIdle),
+        Some("append") => Ok(BenchOptions::Append(words.rest.to_vec())),
+        Some(other) => Err(format!("no benchmark {other:?}; there are {BENCHES}")),
+        None => Err(format!("bench needs a name; there are {BENCHES}")),
     }
-    let mut options = BenchOptions { runs: 5, idle_seconds: 20, with_kafka: false };
+}
+
+const BENCHES: &str = "start-idle and append";
+
+fn start_idle(words: &mut Words<'_>) -> Result<StartIdleOptions, String> {
+    let mut options = StartIdleOptions { runs: 5, idle_seconds: 20, with_kafka: false };
     while let Some(word) = words.next() {
         match word {
             "--runs" => options.runs = small(words.number("--runs")?)?,
@@ -225,8 +240,13 @@ mod tests {
         check_parses("interop --tier 1", &Command::Interop(InteropOptions::default()));
         check_parses(
             "bench start-idle --runs 1 --idle-seconds 2",
-            &Command::Bench(BenchOptions { runs: 1, idle_seconds: 2, with_kafka: false }),
+            &Command::Bench(BenchOptions::StartIdle(StartIdleOptions {
+                runs: 1,
+                idle_seconds: 2,
+                with_kafka: false,
+            })),
         );
+        check_parses("bench append --runs 1", &Command::Bench(BenchOptions::Append(words("--runs 1"))));
     }
 
     #[test]
