@@ -30,6 +30,12 @@
 //!   answered with [`IoError::Misuse`] and writes nothing. "In flight" ends when the completion is reaped.
 //! - **D12** A [`FileId`] stays valid until it is closed, however many are open: a backend may close and open again
 //!   the descriptor behind it. It follows [`Io::rename`]. A file is closed before it is removed.
+//! - **D13** A file opened to append ([`Open::AppendNew`], [`Open::Append`]) may be longer on the disk than
+//!   [`Io::len`] says: the backend may hold space behind its end that it allocated ahead, in steps that double from
+//!   [`PREALLOCATION_FIRST`] to [`PREALLOCATION_MOST`], and that reads as zeros. `len` is the end of what was written,
+//!   at the open the size found; reads past it are short (D8). [`Io::truncate`] and [`Io::close`] cut the file to its
+//!   exact length. After a crash, or without a close, the zeros may still be there: whoever opens the file then sees
+//!   them in its length.
 //!
 //! There are no defaulted methods: a backend that cannot do something does not compile.
 
@@ -40,6 +46,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+pub mod buffer;
 pub mod durable;
 pub mod exact;
 pub mod pwrite;
@@ -52,9 +59,15 @@ mod track;
 /// The unit of D11: no two writes in flight in one file touch the same block of this many bytes.
 pub const BLOCK_SIZE: u64 = 4096;
 
+/// The first step by which a backend allocates ahead behind the end of a file that is opened to append (D13), in bytes.
+pub const PREALLOCATION_FIRST: u64 = 64 << 10;
+
+/// The largest step by which a backend allocates ahead (D13), in bytes.
+pub const PREALLOCATION_MOST: u64 = 16 << 20;
+
 /// All disk access of one shard. One owner, one thread: `&mut self`, no locks.
 ///
-/// The contract D1 to D12 is in the documentation of the [module](self).
+/// The contract D1 to D13 is in the documentation of the [module](self).
 pub trait Io {
     /// Opens a file. Blocking.
     ///
@@ -62,16 +75,26 @@ pub trait Io {
     /// [`IoError::Os`], with "not found" or "already exists" as its source where `how` says so.
     fn open(&mut self, path: &Path, how: Open) -> Result<FileId, IoError>;
 
-    /// Waits for what is in flight on this file and gives its descriptor back (D9). Blocking.
+    /// Waits for what is in flight on this file and gives its descriptor back (D9); a file that was opened to append has
+    /// its exact length then (D13). Blocking.
     ///
     /// # Errors
-    /// [`IoError::Misuse`] if the file is not open.
+    /// [`IoError::Misuse`] if the file is not open. [`IoError::Os`] if allocated space behind its end could not be cut:
+    /// it is closed all the same, and zeros stay behind its end.
     fn close(&mut self, file: FileId) -> Result<(), IoError>;
 
     /// The path of an open file; empty if it is not open.
     fn path(&self, file: FileId) -> PathBuf;
 
-    /// Size of the file in bytes. Blocking.
+    /// The multiple at which a write to this file best starts, in bytes, and to which its memory is best aligned: 1, or
+    /// [`BLOCK_SIZE`] for a file that the backend writes past the page cache.
+    ///
+    /// A write that starts elsewhere, or lies elsewhere in memory, is right all the same and costs a copy, or a read of
+    /// the block in which it starts. Whoever appends sends the block that was not full again from its start; buffers of a
+    /// [`buffer::BufferPool`] are aligned. How a write ends never matters. 1 if the file is not open.
+    fn write_alignment(&self, file: FileId) -> u64;
+
+    /// Size of the file in bytes (D13). Blocking.
     ///
     /// # Errors
     /// [`IoError::Os`]; [`IoError::Misuse`] if the file is not open.
@@ -154,6 +177,22 @@ pub enum Open {
     CreateNew,
     /// A file to read and write, made empty if it is missing.
     CreateOrOpen,
+    /// A file that must not be there yet and grows at its end, to read and write (D13).
+    AppendNew,
+    /// An existing file that grows at its end, to read and write (D13).
+    Append,
+}
+
+impl Open {
+    /// Whether the file must be there.
+    pub(crate) fn is_existing(self) -> bool {
+        matches!(self, Open::Read | Open::Write | Open::Append)
+    }
+
+    /// Whether the file must not be there.
+    pub(crate) fn is_new(self) -> bool {
+        matches!(self, Open::CreateNew | Open::AppendNew)
+    }
 }
 
 /// A file opened by an [`Io`]. Never reused while that `Io` lives.

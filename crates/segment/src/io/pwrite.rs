@@ -383,10 +383,10 @@ impl Io for PwriteIo {
         options.read(true);
         match how {
             Open::Read => {}
-            Open::Write => {
+            Open::Write | Open::Append => {
                 options.write(true);
             }
-            Open::CreateNew => {
+            Open::CreateNew | Open::AppendNew => {
                 options.write(true).create_new(true);
             }
             Open::CreateOrOpen => {
@@ -413,6 +413,10 @@ impl Io for PwriteIo {
 
     fn path(&self, file: FileId) -> PathBuf {
         self.files.get(&file).map(|f| f.path.clone()).unwrap_or_default()
+    }
+
+    fn write_alignment(&self, _: FileId) -> u64 {
+        1
     }
 
     fn len(&mut self, file: FileId) -> Result<u64, IoError> {

@@ -1066,10 +1066,10 @@ impl Io for SimIo {
             None => None,
         };
         let inode = match (found, how) {
-            (Some(_), Open::CreateNew) => return Err(failed(std::io::ErrorKind::AlreadyExists)),
+            (Some(_), how) if how.is_new() => return Err(failed(std::io::ErrorKind::AlreadyExists)),
             (Some(inode), _) => inode,
-            (None, Open::Read | Open::Write) => return Err(failed(std::io::ErrorKind::NotFound)),
-            (None, Open::CreateNew | Open::CreateOrOpen) => {
+            (None, how) if how.is_existing() => return Err(failed(std::io::ErrorKind::NotFound)),
+            (None, _) => {
                 let Some((dir, name)) = state.parent(path) else {
                     return Err(failed(std::io::ErrorKind::NotFound));
                 };
@@ -1102,6 +1102,10 @@ impl Io for SimIo {
 
     fn path(&self, file: FileId) -> PathBuf {
         self.files.get(&file).map(|f| f.path.clone()).unwrap_or_default()
+    }
+
+    fn write_alignment(&self, _: FileId) -> u64 {
+        1
     }
 
     fn len(&mut self, file: FileId) -> Result<u64, IoError> {
