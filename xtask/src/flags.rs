@@ -11,6 +11,7 @@ usage: cargo xtask <command>
   fuzz --all --seconds N         the same for every target, N seconds each (--jobs N: so many at a time)
   fuzz list                      the targets, one a line
   fuzz --smoke                   every target in process on stable, and a canary that must fail
+  golden DIR                     golden data of a folder, read and compared with what Kafka said of it
   interop --tier 1               end-to-end tests with Apache Kafka 4.4.0 and its clients, on loopback
   bench start-idle [--runs N] [--idle-seconds N] [--with-kafka]
                                  start to serving, idle memory, idle CPU of `weir serve`
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Ci,
     Tidy { bless: bool },
     Fuzz(FuzzOptions),
+    Golden { folder: String },
     Interop(InteropOptions),
     Bench(BenchOptions),
 }
@@ -98,6 +100,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, String> {
             Ok(Command::Tidy { bless })
         }
         "fuzz" => fuzz(&mut words).map(Command::Fuzz),
+        "golden" => golden(&mut words),
         "interop" => interop(&mut words).map(Command::Interop),
         "bench" => bench(&mut words).map(Command::Bench),
         other => Err(format!("no command {other:?}")),
@@ -122,6 +125,14 @@ fn fuzz(words: &mut Words<'_>) -> Result<FuzzOptions, String> {
         (None, false) => Err("fuzz needs a target, --all, list or --smoke".to_owned()),
         (Some(target), true) => Err(format!("fuzz takes {target:?} or --all, not both")),
         _ => Ok(FuzzOptions::Guided { target, seconds, jobs, install }),
+    }
+}
+
+fn golden(words: &mut Words<'_>) -> Result<Command, String> {
+    match words.next() {
+        Some(folder) if !folder.starts_with('-') => words.done(Command::Golden { folder: folder.to_owned() }),
+        Some(word) => Err(unknown("golden", word)),
+        None => Err("golden needs a folder that has logs/ or batches/ in it".to_owned()),
     }
 }
 
@@ -237,6 +248,7 @@ mod tests {
             "fuzz --all --seconds 600 --jobs 2 --install",
             &Command::Fuzz(FuzzOptions::Guided { target: None, seconds: 600, jobs: 2, install: true }),
         );
+        check_parses("golden some/where", &Command::Golden { folder: "some/where".to_owned() });
         check_parses("interop --tier 1", &Command::Interop(InteropOptions::default()));
         check_parses(
             "bench start-idle --runs 1 --idle-seconds 2",
@@ -258,6 +270,9 @@ mod tests {
             ("fuzz barrier --seconds many", "many"),
             ("fuzz", "target"),
             ("fuzz barrier --all", "both"),
+            ("golden", "folder"),
+            ("golden --all", "--all"),
+            ("golden a b", "b"),
             ("interop", "--tier 1"),
             ("interop --tier 2", "2"),
             ("bench mirror", "mirror"),

@@ -11,6 +11,7 @@ mod ci;
 mod command;
 mod flags;
 mod fuzz;
+mod golden;
 mod interop;
 mod test;
 mod tidy;
@@ -44,6 +45,7 @@ fn dispatch(command: flags::Command) -> anyhow::Result<ExitCode> {
         flags::Command::Ci => ci::run(),
         flags::Command::Tidy { bless } => tidy::run(bless),
         flags::Command::Fuzz(options) => fuzz::run(&options),
+        flags::Command::Golden { folder } => golden::run(&folder),
         flags::Command::Interop(options) => interop::run(&options),
         flags::Command::Bench(options) => bench::run(&options),
     }

@@ -14,10 +14,6 @@ pub(crate) fn testdata(path: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-pub(crate) fn json(path: &str) -> serde_json::Value {
-    serde_json::from_slice(&testdata(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
 /// The bytes of a `.hex` file: two digits a byte, up to the first word that is none.
 pub(crate) fn worked(name: &str) -> Vec<u8> {
     let text = String::from_utf8(testdata(&format!("worked/{name}.hex"))).expect("ASCII");
