@@ -13,7 +13,7 @@
 //! - **D3** A successful [`Op::Sync`] makes durable every write to that file whose completion was **reaped before**
 //!   the sync was submitted, and every [`Io::truncate`] that returned before it. Writes still in flight are not
 //!   covered. One sync runs per file at a time: a second one that is submitted waits inside the backend until the
-//!   first has ended.
+//!   first has ended. A truncation needs [`SyncKind::All`].
 //! - **D4** A new, renamed or removed name is durable only after [`Io::sync_dir`] of its directory. The length of a
 //!   file counts as metadata: [`SyncKind::Data`] still covers what is needed to read the data back.
 //! - **D5** A failed sync, or a failed write, poisons the file: everything that would write to it or sync it
@@ -36,6 +36,9 @@
 //!   at the open the size found; reads past it are short (D8). [`Io::truncate`] and [`Io::close`] cut the file to its
 //!   exact length. After a crash, or without a close, the zeros may still be there: whoever opens the file then sees
 //!   them in its length.
+//! - **D14** [`SyncKind::Many`] promises of its file what [`SyncKind::Data`] promises, and each file answers for itself.
+//!   The backend may make the whole file system durable instead of many files one by one; it then also waits for what
+//!   others have written there.
 //!
 //! There are no defaulted methods: a backend that cannot do something does not compile.
 
@@ -54,6 +57,7 @@ pub mod select;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 
+mod descriptors;
 mod track;
 
 /// The unit of D11: no two writes in flight in one file touch the same block of this many bytes.
@@ -67,7 +71,7 @@ pub const PREALLOCATION_MOST: u64 = 16 << 20;
 
 /// All disk access of one shard. One owner, one thread: `&mut self`, no locks.
 ///
-/// The contract D1 to D13 is in the documentation of the [module](self).
+/// The contract D1 to D14 is in the documentation of the [module](self).
 pub trait Io {
     /// Opens a file. Blocking.
     ///
@@ -100,8 +104,12 @@ pub trait Io {
     /// [`IoError::Os`]; [`IoError::Misuse`] if the file is not open.
     fn len(&mut self, file: FileId) -> Result<u64, IoError>;
 
-    /// Sets the size of the file: what lies behind is gone, what is new reads as zeros. Durable after the next sync
-    /// (D3). Blocking; no write may be in flight on this file.
+    /// Says how the file will be used from now on: a hint, which changes what it costs and nothing else. Nothing happens
+    /// if the file is not open.
+    fn advise(&mut self, file: FileId, advice: Advice);
+
+    /// Sets the size of the file: what lies behind is gone, what is new reads as zeros. Durable after the next sync of
+    /// everything ([`SyncKind::All`], D3). Blocking; no write may be in flight on this file.
     ///
     /// # Errors
     /// [`IoError::Os`], which poisons the file; [`IoError::Poisoned`]; [`IoError::Misuse`] if a write is in flight.
@@ -265,10 +273,22 @@ impl Op {
 /// What a sync covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncKind {
-    /// The bytes and what is needed to read them back, the length included (`fdatasync`).
+    /// The bytes and what is needed to read them back, a greater length included (`fdatasync`).
     Data,
-    /// The same and all other metadata (`fsync`).
+    /// The same and all other metadata, a smaller length included (`fsync`).
     All,
+    /// As `Data`, for one of many files that are submitted together (D14). Submit all of them, then reap.
+    Many,
+}
+
+/// How a file will be used: see [`Io::advise`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// What is written is soon read.
+    Normal,
+    /// What is written is read late or never, and there is much of it: it should not push out of the page cache what
+    /// others read.
+    CatchUp,
 }
 
 /// A completed operation.

@@ -53,7 +53,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::track::{OVERLAP, WritesInFlight};
-use super::{At, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation, Ticket, Wait};
+use super::{Advice, At, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation, Ticket, Wait};
 
 /// The unit in which a crash cuts writes, in bytes.
 pub const SECTOR_SIZE: u64 = 512;
@@ -1107,6 +1107,8 @@ impl Io for SimIo {
     fn write_alignment(&self, _: FileId) -> u64 {
         1
     }
+
+    fn advise(&mut self, _: FileId, _: Advice) {}
 
     fn len(&mut self, file: FileId) -> Result<u64, IoError> {
         let inode = self.inode(Operation::Length, file)?;
