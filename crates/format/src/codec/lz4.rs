@@ -111,6 +111,10 @@ impl<'a> Lz4<'a> {
             self.ended = true;
             return self.end();
         }
+        if field == STORED_BIT {
+            // Kafka: a size of 0 is the end mark, stored or not, and what stands behind it would never be seen.
+            return Err(malformed("a stored block of no byte, which Kafka takes for the end"));
+        }
         let size =
             usize::try_from(field & !STORED_BIT).map_err(|_| malformed("a block of impossible size"))?;
         if size > self.max_block_size {

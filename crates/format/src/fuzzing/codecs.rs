@@ -24,6 +24,29 @@ pub fn check_snappy(data: &[u8]) {
 /// What is said of any bytes as lz4, and of any bytes compressed with it.
 pub fn check_lz4(data: &[u8]) {
     check(Codec::Lz4, data, &[lz4(data)]);
+    if decompress(Codec::Lz4, data, LIMIT).is_ok_and(|plain| !plain.is_empty()) {
+        assert_eq!(
+            lz4_end(data),
+            Some(data.len()),
+            "a frame ends where Kafka finds its end, and nothing follows"
+        );
+    }
+}
+
+/// Where Kafka finds the end of the lz4 frame that starts here: behind the first block size of 0, stored or not, and the
+/// content checksum.
+fn lz4_end(bytes: &[u8]) -> Option<usize> {
+    let flags = *bytes.get(4)?;
+    let mut at = if flags & 0x08 == 0 { 7 } else { 15 };
+    let checksum = if flags & 0x10 == 0 { 0 } else { 4 };
+    loop {
+        let field = u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
+        at += 4;
+        match usize::try_from(field & 0x7fff_ffff).ok()? {
+            0 => return Some(at + if flags & 0x04 == 0 { 0 } else { 4 }),
+            size => at += size + checksum,
+        }
+    }
 }
 
 /// What is said of any bytes as zstd, and of any bytes compressed with it.

@@ -1,6 +1,9 @@
 //! Tests of `weir-format` through its public door.
 
+#[cfg(feature = "codec")]
+mod dialects;
 mod document;
+mod flips;
 mod golden;
 #[cfg(feature = "codec")]
 mod memory;
