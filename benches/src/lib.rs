@@ -2,8 +2,9 @@
 //! settings.
 //!
 //! Figures are ratios of one run, not absolutes: what weir is compared with runs in the same minutes on the same
-//! machine. Nothing of weir's own code is used here, so that a measurement cannot share a fault with what it measures.
+//! machine. What measures a process uses nothing of weir's own code, so that it cannot share a fault with what it measures.
 
 #![forbid(unsafe_code)]
 
+pub mod format;
 pub mod start_idle;

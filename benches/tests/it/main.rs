@@ -1,3 +1,4 @@
 //! The benchmarks with tiny settings, as tests.
 
+mod format;
 mod start_idle;
