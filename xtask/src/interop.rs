@@ -5,6 +5,7 @@
 //! `~/.cache/weir-interop`). What the checks compare with is never weir's own code: log files, record batches and
 //! producer state are read by the small readers in `logs.rs`, and requests are made by `raw.rs`.
 
+mod batches;
 mod clients;
 mod crash;
 mod dump;
@@ -61,8 +62,12 @@ pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode> {
             if let Some(bootstrap) = &options.smoke {
                 clients::smoke(&mut world, bootstrap);
             } else {
-                world.weir = tools::weir()?;
-                tier_1(&mut world);
+                stage(&mut world, "batches", batches::check);
+                // They need no broker, so that they can be had alone in seconds.
+                if !options.only.as_ref().is_some_and(|only| only.starts_with("batches")) {
+                    world.weir = tools::weir()?;
+                    tier_1(&mut world);
+                }
             }
             report = world.report;
         }
