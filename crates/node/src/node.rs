@@ -8,8 +8,7 @@ use std::time::Duration;
 use weir_format::{LeaderEpoch, Offset, TimestampType};
 use weir_log::{Durability, LogConfig, OpenOptions};
 use weir_psm::PsmConfig;
-use weir_segment::io::pwrite::PwriteConfig;
-use weir_segment::io::select::{SelectError, WantedBackend, select};
+use weir_segment::io::select::{IoConfig, SelectError, WantedBackend, select};
 use weir_segment::io::{Io, durable};
 use weir_segment::layout::{PARTITION_METADATA, TopicPartition};
 use weir_segment::{CleanShutdown, PartitionMetadata, SegmentConfig};
@@ -147,7 +146,7 @@ impl Node {
         let opened = {
             let config = config.clone();
             let open = move || -> Result<DataDirs, StartError> {
-                let (mut io, selected) = select(wanted, PwriteConfig::default())?;
+                let (mut io, selected) = select(wanted, &IoConfig::default())?;
                 let dirs = DataDirs::open(&config, &mut *io)?;
                 tracing::info!(backend = %selected, "disk access");
                 Ok(dirs)
@@ -165,7 +164,7 @@ impl Node {
             tracing::warn!("weir.flush: acks=all is answered when written, not when synced");
         }
         let open = || -> crate::shard::OpenIo {
-            Box::new(move || select(wanted, PwriteConfig::default()).map(|(io, _)| io))
+            Box::new(move || select(wanted, &IoConfig::default()).map(|(io, _)| io))
         };
         let shards =
             Shards::start((0..config.shards).map(|_| open()).collect(), config.flush == Flush::Interval)?;
@@ -586,7 +585,7 @@ fn holds_data(io: &mut dyn Io, dir: &Path) -> Result<bool, weir_segment::io::IoE
 /// The last acts of a stop.
 fn leave_dirs(dirs: &[PathBuf], points: &[LogPoints], unclean: usize) -> bool {
     // The shards' disks are closed by now; names and small files are what this one is for.
-    let Ok((mut io, _)) = select(WantedBackend::Pwrite, PwriteConfig::default()) else { return false };
+    let Ok((mut io, _)) = select(WantedBackend::Pwrite, &IoConfig::default()) else { return false };
     let mut all_clean = true;
     for dir in dirs {
         let clean =

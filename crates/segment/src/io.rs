@@ -56,8 +56,13 @@ pub mod pwrite;
 pub mod select;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "the boundary to the kernel; its invariants are on top of the file")]
+pub mod uring;
 
 mod descriptors;
+#[cfg(target_os = "linux")]
+mod names;
 mod track;
 
 /// The unit of D11: no two writes in flight in one file touch the same block of this many bytes.

@@ -41,7 +41,7 @@ impl MetaKv for Flaky {
 async fn start(dir: &Path, full: &Arc<AtomicBool>) -> Arc<Node> {
     let overrides = Overrides { data_dir: Some(dir.to_path_buf()), ..Overrides::default() };
     let config = Config::load(&overrides).unwrap();
-    let (mut io, _) = select(WantedBackend::Auto, PwriteConfig::default()).unwrap();
+    let (mut io, _) = select(WantedBackend::Auto, &IoConfig::default()).unwrap();
     let mut opened = DataDirs::open(&config, &mut *io).unwrap();
     let below = Arc::clone(opened.metadata.kv());
     opened.metadata = Metadata::open(Arc::new(Flaky { below, full: Arc::clone(full) })).unwrap();

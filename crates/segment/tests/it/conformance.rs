@@ -1,14 +1,19 @@
-//! The contract of [`Io`], line by line, against every backend.
+//! The contract of [`Io`], line by line, against every backend: each as it is, io_uring also through the page cache and
+//! with failures of the kernel injected, and the real ones also behind [`Unkind`].
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use weir_segment::io::buffer::BufferPool;
 use weir_segment::io::pwrite::{PwriteConfig, PwriteIo};
 use weir_segment::io::sim::SimDisk;
 use weir_segment::io::{
-    Done, FileId, Io, IoError, Op, Open, Operation, SyncKind, Ticket, Wait, durable, exact,
+    Advice, BLOCK_SIZE, Done, FileId, Io, IoError, Op, Open, Operation, PREALLOCATION_MOST, SyncKind, Ticket,
+    Wait, durable, exact,
 };
+
+use crate::unkind::{Random, Unkind};
 
 fn write(file: FileId, at: u64, bytes: &'static [u8]) -> Op {
     Op::Write { file, at, bytes: Bytes::from_static(bytes) }
@@ -258,11 +263,311 @@ fn the_helpers_keep_the_completions_of_others(io: &mut dyn Io, dir: &Path) {
     assert_eq!(tickets, [0, 1, 2, 3]);
 }
 
+fn d12_more_files_are_in_use_than_descriptors(io: &mut dyn Io, dir: &Path) {
+    let mut files = Vec::new();
+    for number in 0..12_u8 {
+        let how = if number % 2 == 0 { Open::AppendNew } else { Open::CreateNew };
+        files.push(io.open(&dir.join(format!("{number}")), how).unwrap());
+    }
+    // Unsynced, in turns.
+    for round in 0..3_u64 {
+        for (file, number) in files.iter().zip(0_u8..) {
+            exact::write_all(io, *file, round * 2, Bytes::from(vec![number; 2])).unwrap();
+        }
+    }
+    for (file, number) in files.iter().zip(0_u8..) {
+        assert_eq!(exact::read_up_to(io, *file, 0, 100).unwrap(), vec![number; 6]);
+        assert_eq!(io.len(*file).unwrap(), 6);
+        io.close(*file).unwrap();
+        assert_eq!(io.metadata(&dir.join(format!("{number}"))).unwrap().unwrap().size, 6);
+    }
+}
+
+fn size_on_disk(io: &mut dyn Io, path: &Path) -> u64 {
+    io.metadata(path).unwrap().unwrap().size
+}
+
+/// All of a file, through another handle: with a backend that has a page cache, from there.
+fn read_otherwise(io: &mut dyn Io, path: &Path) -> BytesMut {
+    let file = io.open(path, Open::Read).unwrap();
+    let bytes = exact::read_up_to(io, file, 0, 64 << 20).unwrap();
+    io.close(file).unwrap();
+    bytes
+}
+
+fn d13_a_file_opened_to_append_says_its_end_and_has_it_when_closed(io: &mut dyn Io, dir: &Path) {
+    let path = dir.join("log");
+    assert!(io.open(&path, Open::Append).unwrap_err().is_not_found());
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    let twice = io.open(&path, Open::AppendNew).unwrap_err();
+    assert_eq!(twice.kind(), Some(std::io::ErrorKind::AlreadyExists));
+    assert_eq!(io.len(file).unwrap(), 0);
+    assert_eq!(exact::read_up_to(io, file, 0, 10).unwrap(), "");
+    exact::write_all(io, file, 0, Bytes::from_static(b"hello")).unwrap();
+    assert_eq!(io.len(file).unwrap(), 5);
+    assert_eq!(exact::read_up_to(io, file, 0, 10_000).unwrap(), "hello");
+    assert_eq!(exact::read_up_to(io, file, 5, 10).unwrap(), "");
+    let on_disk = size_on_disk(io, &path);
+    assert!((5..=PREALLOCATION_MOST).contains(&on_disk), "{on_disk}");
+    // What is there behind the end is zeros.
+    assert!(read_otherwise(io, &path)[5..].iter().all(|byte| *byte == 0));
+    io.truncate(file, 5).unwrap();
+    assert_eq!(size_on_disk(io, &path), 5);
+    exact::write_all(io, file, 5, Bytes::from(vec![7; 100_000])).unwrap();
+    exact::sync(io, file, SyncKind::Data).unwrap();
+    assert_eq!(io.len(file).unwrap(), 100_005);
+    io.close(file).unwrap();
+    assert_eq!(size_on_disk(io, &path), 100_005);
+    let file = io.open(&path, Open::Append).unwrap();
+    assert_eq!(io.len(file).unwrap(), 100_005);
+    exact::write_all(io, file, 100_005, Bytes::from_static(b"more")).unwrap();
+    io.close(file).unwrap();
+    assert_eq!(read_otherwise(io, &path)[100_000..], b"\x07\x07\x07\x07\x07more"[..]);
+}
+
+fn d13_what_a_truncation_adds_reads_as_zeros(io: &mut dyn Io, dir: &Path) {
+    let path = dir.join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    exact::write_all(io, file, 0, Bytes::from(vec![1; 10_000])).unwrap();
+    io.truncate(file, 5_000).unwrap();
+    assert_eq!(io.len(file).unwrap(), 5_000);
+    io.truncate(file, 9_000).unwrap();
+    assert_eq!(io.len(file).unwrap(), 9_000);
+    let bytes = exact::read_up_to(io, file, 0, 20_000).unwrap();
+    assert_eq!(bytes, [vec![1; 5_000], vec![0; 4_000]].concat());
+    // A hole between the end and a write, too.
+    exact::write_all(io, file, 20_000, Bytes::from_static(b"x")).unwrap();
+    assert_eq!(exact::read_exact(io, file, 8_999, 11_002).unwrap()[..11_001], vec![0; 11_001]);
+    io.truncate(file, 0).unwrap();
+    assert_eq!((io.len(file).unwrap(), size_on_disk(io, &path)), (0, 0));
+    assert_eq!(exact::read_up_to(io, file, 0, 20_000).unwrap(), "");
+}
+
+fn d13_space_behind_the_end_is_bounded(io: &mut dyn Io, dir: &Path) {
+    let path = dir.join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    let megabyte = Bytes::from(vec![5; 1 << 20]);
+    for number in 0..24 {
+        exact::write_all(io, file, number << 20, megabyte.clone()).unwrap();
+        let behind = size_on_disk(io, &path) - io.len(file).unwrap();
+        assert!(behind <= PREALLOCATION_MOST, "{behind} bytes behind the end");
+    }
+    io.close(file).unwrap();
+    assert_eq!(size_on_disk(io, &path), 24 << 20);
+}
+
+fn d14_many_files_answer_each_for_itself(io: &mut dyn Io, dir: &Path) {
+    let mut files = Vec::new();
+    for number in 0..40 {
+        let file = io.open(&dir.join(format!("{number}")), Open::AppendNew).unwrap();
+        exact::write_all(io, file, 0, Bytes::from_static(b"x")).unwrap();
+        files.push(file);
+    }
+    io.close(files[3]).unwrap();
+    for (file, ticket) in files.iter().zip(0..) {
+        submit(io, ticket, Op::Sync { file: *file, what: SyncKind::Many });
+    }
+    let mut done = reap_all(io);
+    done.sort_by_key(|done| done.ticket);
+    assert_eq!(done.len(), 40);
+    for (done, number) in done.iter().zip(0..) {
+        assert_eq!(done.result.is_ok(), number != 3, "{number}: {:?}", done.result);
+    }
+}
+
+fn advice_changes_nothing_that_can_be_read(io: &mut dyn Io, dir: &Path) {
+    let file = io.open(&dir.join("log"), Open::AppendNew).unwrap();
+    for (advice, at) in [(Advice::CatchUp, 0), (Advice::Normal, 3)] {
+        io.advise(file, advice);
+        exact::write_all(io, file, at, Bytes::from_static(b"abc")).unwrap();
+        exact::sync(io, file, SyncKind::Data).unwrap();
+    }
+    assert_eq!(exact::read_up_to(io, file, 0, 10).unwrap(), "abcabc");
+    io.close(file).unwrap();
+    io.advise(file, Advice::CatchUp);
+}
+
+fn the_alignment_of_writes_is_one_or_a_block(io: &mut dyn Io, dir: &Path) {
+    let log = io.open(&dir.join("log"), Open::AppendNew).unwrap();
+    let index = io.open(&dir.join("index"), Open::CreateNew).unwrap();
+    assert!([1, BLOCK_SIZE].contains(&io.write_alignment(log)));
+    assert_eq!(io.write_alignment(index), 1);
+    io.close(log).unwrap();
+    assert_eq!(io.write_alignment(log), 1);
+    let log = io.open(&dir.join("log"), Open::Read).unwrap();
+    assert_eq!(io.write_alignment(log), 1);
+}
+
+/// Bytes that differ from block to block.
+fn pattern(from: usize, size: usize) -> Vec<u8> {
+    (from..from + size).map(|at| u8::try_from((at / 7 + at / 4096 * 31) % 251).unwrap()).collect()
+}
+
+fn writes_that_start_and_end_anywhere_are_right(io: &mut dyn Io, dir: &Path) {
+    let path = dir.join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    let mut end = 0;
+    // Tails on, before and behind the borders of blocks.
+    for size in
+        [1, 4_095, 1, 4_094, 1, 1, 4_096, 4_097, 8_191, 100, 70_000, 12_288, 3, 4_093, 8_192, 1_300_001]
+    {
+        let bytes = pattern(end, size);
+        // The memory starts anywhere, too.
+        let mut unaligned = vec![0; end % 13];
+        unaligned.extend_from_slice(&bytes);
+        let start = u64::try_from(end).unwrap();
+        exact::write_all(io, file, start, Bytes::from(unaligned).slice(end % 13..)).unwrap();
+        end += size;
+        assert_eq!(io.len(file).unwrap(), u64::try_from(end).unwrap());
+        let from = end.saturating_sub(9_000);
+        let read = exact::read_exact(io, file, u64::try_from(from).unwrap(), end - from).unwrap();
+        assert!(read == pattern(from, end - from), "after {size} bytes up to {end}");
+    }
+    let whole = pattern(0, end);
+    assert!(exact::read_up_to(io, file, 0, end + 1).unwrap() == whole);
+    assert!(read_otherwise(io, &path)[..end] == whole);
+    io.close(file).unwrap();
+    assert!(read_otherwise(io, &path) == whole);
+}
+
+fn a_tail_that_is_sent_again_from_its_block_grows(io: &mut dyn Io, dir: &Path) {
+    let path = dir.join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    let pool = BufferPool::new(1 << 20);
+    let block = usize::try_from(io.write_alignment(file)).unwrap();
+    let mut end = 0_usize;
+    for size in [100, 200, 3_796, 1, 4_095, 5_000, 20_000, 96, 4_096, 60_000] {
+        let start = end / block * block;
+        let mut buffer = pool.take(end + size - start);
+        assert_eq!(buffer.extend_from_slice(&pattern(start, end + size - start)), end + size - start);
+        exact::write_all(io, file, u64::try_from(start).unwrap(), buffer.freeze()).unwrap();
+        end += size;
+        assert_eq!(io.len(file).unwrap(), u64::try_from(end).unwrap());
+        assert!(exact::read_up_to(io, file, 0, end + 10).unwrap() == pattern(0, end), "{end}");
+    }
+    io.close(file).unwrap();
+    assert!(read_otherwise(io, &path) == pattern(0, end));
+}
+
+fn many_writes_in_flight_in_a_growing_file_all_land(io: &mut dyn Io, dir: &Path) {
+    let path = dir.join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    let (count, size) = (48_u64, 40_960_usize);
+    let mut sent = 0;
+    let mut done = Vec::new();
+    for number in 0..count {
+        let at = number * 40_960;
+        let mut op = Op::Write { file, at, bytes: Bytes::from(pattern(usize::try_from(at).unwrap(), size)) };
+        while let Err(back) = io.submit(Ticket::new(number), op) {
+            op = back;
+            io.reap(Wait::Block, &mut done).unwrap();
+        }
+        sent += 1;
+    }
+    assert_eq!(sent, count);
+    while io.in_flight() > 0 {
+        io.reap(Wait::Block, &mut done).unwrap();
+    }
+    for done in done {
+        let Op::Write { at, bytes, .. } = done.op else { panic!("another operation came back") };
+        let written = usize::try_from(done.result.unwrap()).unwrap();
+        assert!(written > 0);
+        exact::write_all(io, file, at + u64::try_from(written).unwrap(), bytes.slice(written..)).unwrap();
+    }
+    let whole = pattern(0, 48 * 40_960);
+    assert!(exact::read_up_to(io, file, 0, whole.len() + 1).unwrap() == whole);
+    io.close(file).unwrap();
+    assert!(read_otherwise(io, &path) == whole);
+}
+
+fn a_read_never_sees_what_was_there_before_a_write(io: &mut dyn Io, dir: &Path) {
+    let path = dir.join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    let other = io.open(&path, Open::Read).unwrap();
+    let size = 20_000;
+    for round in 0..20_u8 {
+        exact::write_all(io, file, 0, Bytes::from(vec![round; size])).unwrap();
+        // Both ways to read, in turns, so that either finds what the other left in a cache.
+        for _ in 0..2 {
+            assert!(exact::read_exact(io, file, 0, size).unwrap() == vec![round; size], "{round}");
+            assert!(
+                exact::read_exact(io, other, 0, size).unwrap() == vec![round; size],
+                "{round}, the other"
+            );
+        }
+        exact::write_all(io, file, 4_097, Bytes::from_static(b"x")).unwrap();
+        assert_eq!(exact::read_exact(io, other, 4_096, 3).unwrap(), [round, b'x', round][..]);
+    }
+}
+
+fn an_append_file_equals_its_model_whatever_is_done_to_it(io: &mut dyn Io, dir: &Path) {
+    for seed in 0..6 {
+        let mut random = Random::new(seed);
+        let path = dir.join(format!("log{seed}"));
+        let mut file = io.open(&path, Open::AppendNew).unwrap();
+        let mut model: Vec<u8> = Vec::new();
+        for step in 0..60 {
+            let len = u64::try_from(model.len()).unwrap();
+            match random.below(10) {
+                0..=4 => {
+                    let at = match random.below(4) {
+                        0 => random.below(len + 1),
+                        1 => len / BLOCK_SIZE * BLOCK_SIZE,
+                        2 if random.below(8) == 0 => len + random.below(10_000),
+                        _ => len,
+                    };
+                    let most = 1 << random.below(17);
+                    let size = usize::try_from(random.below(most) + 1).unwrap();
+                    let bytes: Vec<u8> =
+                        (0..size).map(|_| u8::try_from(random.below(256)).unwrap()).collect();
+                    exact::write_all(io, file, at, Bytes::from(bytes.clone())).unwrap();
+                    let at = usize::try_from(at).unwrap();
+                    if model.len() < at + size {
+                        model.resize(at + size, 0);
+                    }
+                    model[at..at + size].copy_from_slice(&bytes);
+                }
+                5 => {
+                    let len =
+                        if random.below(3) == 0 { len + random.below(9_000) } else { random.below(len + 1) };
+                    io.truncate(file, len).unwrap();
+                    model.resize(usize::try_from(len).unwrap(), 0);
+                }
+                6 => {
+                    io.close(file).unwrap();
+                    assert_eq!(size_on_disk(io, &path), len, "seed {seed} step {step}");
+                    file = io.open(&path, Open::Append).unwrap();
+                }
+                7 => exact::sync(io, file, SyncKind::Data).unwrap(),
+                _ => {
+                    let at = usize::try_from(random.below(len + 100)).unwrap();
+                    let size = usize::try_from(random.below(20_000)).unwrap();
+                    let read = exact::read_up_to(io, file, u64::try_from(at).unwrap(), size).unwrap();
+                    let expected = &model[at.min(model.len())..(at + size).min(model.len())];
+                    assert!(read == expected, "seed {seed} step {step}: {size} bytes at {at} of {len}");
+                }
+            }
+            assert_eq!(io.len(file).unwrap(), u64::try_from(model.len()).unwrap(), "seed {seed} step {step}");
+        }
+        assert!(exact::read_up_to(io, file, 0, model.len() + 1).unwrap() == model, "seed {seed}");
+        io.close(file).unwrap();
+        assert!(read_otherwise(io, &path) == model, "seed {seed}");
+    }
+}
+
 /// On a real disk, in a directory of its own, with few descriptors.
 fn on_pwrite(check: fn(&mut dyn Io, &Path)) {
     let dir = tempfile::tempdir().unwrap();
     let config = PwriteConfig { max_open_files: 3, ..PwriteConfig::default() };
     check(&mut PwriteIo::new(config), dir.path());
+}
+
+/// The same behind [`Unkind`].
+fn on_unkind_pwrite(check: fn(&mut dyn Io, &Path)) {
+    for seed in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        check(&mut Unkind::new(Box::new(PwriteIo::new(PwriteConfig::default())), seed), dir.path());
+    }
 }
 
 /// On a SimDisk with everything that a caller has to survive turned on.
@@ -279,10 +584,68 @@ fn on_sim(check: fn(&mut dyn Io, &Path)) {
     }
 }
 
+#[cfg(target_os = "linux")]
+mod ring {
+    use super::{Io, Operation, Path, Random, Unkind};
+    use crate::uring::{dir, ring};
+    use weir_segment::io::uring::UringConfig;
+
+    /// Past the page cache, on a real disk, with few descriptors.
+    pub(super) fn on_uring(check: fn(&mut dyn Io, &Path)) {
+        let Some(mut io) = ring(UringConfig { max_open_files: 3, ..UringConfig::default() }) else { return };
+        check(&mut io, dir().path());
+    }
+
+    /// Through the page cache, with a ring that takes one request at a time and no table of files.
+    pub(super) fn on_uring_buffered(check: fn(&mut dyn Io, &Path)) {
+        let config = UringConfig { direct: false, ring_entries: 1, file_table: 0, ..UringConfig::default() };
+        let Some(mut io) = ring(config) else { return };
+        check(&mut io, dir().path());
+    }
+
+    /// With a kernel that interrupts, that has no time, and that does less than it was asked.
+    pub(super) fn on_uring_with_faults(check: fn(&mut dyn Io, &Path)) {
+        for seed in 0..4 {
+            let Some(mut io) = ring(UringConfig::default()) else { return };
+            let mut random = Random::new(seed);
+            io.inject(move |operation, result| match random.below(6) {
+                _ if result <= 0 && operation != Operation::Sync => result,
+                0 => -libc::EINTR,
+                1 => -libc::EAGAIN,
+                2 => -libc::ECANCELED,
+                // Direct counts are whole sectors.
+                3 if operation != Operation::Sync && result > 512 => {
+                    let sectors = u64::try_from(result / 512).unwrap();
+                    512 * i32::try_from(1 + random.below(sectors)).unwrap()
+                }
+                _ => result,
+            });
+            check(&mut io, dir().path());
+        }
+    }
+
+    /// Behind [`Unkind`].
+    pub(super) fn on_unkind_uring(check: fn(&mut dyn Io, &Path)) {
+        for seed in 0..4 {
+            let Some(io) = ring(UringConfig::default()) else { return };
+            check(&mut Unkind::new(Box::new(io), seed), dir().path());
+        }
+    }
+}
+
 macro_rules! conformance {
     ($($name:ident),* $(,)?) => {
         mod pwrite { $(#[test] fn $name() { super::on_pwrite(super::$name); })* }
+        mod unkind_pwrite { $(#[test] fn $name() { super::on_unkind_pwrite(super::$name); })* }
         mod sim { $(#[test] fn $name() { super::on_sim(super::$name); })* }
+        #[cfg(target_os = "linux")]
+        mod uring { $(#[test] fn $name() { super::ring::on_uring(super::$name); })* }
+        #[cfg(target_os = "linux")]
+        mod uring_buffered { $(#[test] fn $name() { super::ring::on_uring_buffered(super::$name); })* }
+        #[cfg(target_os = "linux")]
+        mod uring_with_faults { $(#[test] fn $name() { super::ring::on_uring_with_faults(super::$name); })* }
+        #[cfg(target_os = "linux")]
+        mod unkind_uring { $(#[test] fn $name() { super::ring::on_unkind_uring(super::$name); })* }
     };
 }
 
@@ -299,5 +662,17 @@ conformance!(
     d10_errors_say_operation_path_position_and_source,
     d11_overlapping_writes_in_flight_fail_the_caller,
     d12_a_file_follows_its_name,
+    d12_more_files_are_in_use_than_descriptors,
+    d13_a_file_opened_to_append_says_its_end_and_has_it_when_closed,
+    d13_what_a_truncation_adds_reads_as_zeros,
+    d13_space_behind_the_end_is_bounded,
+    d14_many_files_answer_each_for_itself,
+    advice_changes_nothing_that_can_be_read,
+    the_alignment_of_writes_is_one_or_a_block,
+    writes_that_start_and_end_anywhere_are_right,
+    a_tail_that_is_sent_again_from_its_block_grows,
+    many_writes_in_flight_in_a_growing_file_all_land,
+    a_read_never_sees_what_was_there_before_a_write,
+    an_append_file_equals_its_model_whatever_is_done_to_it,
     the_helpers_keep_the_completions_of_others,
 );

@@ -7,8 +7,13 @@ mod golden;
 mod local_log;
 mod model;
 mod pwrite;
+#[cfg(target_os = "linux")]
+mod select;
 mod sim;
 mod support;
+mod unkind;
+#[cfg(target_os = "linux")]
+mod uring;
 
 #[test]
 fn every_file_of_this_folder_is_a_module_here() {

@@ -1,0 +1,349 @@
+//! What is particular to the io_uring backend: what it allocates, what it leaves behind, what it does without.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tempfile::TempDir;
+use weir_segment::io::buffer::BufferPool;
+use weir_segment::io::uring::{UringConfig, UringIo};
+use weir_segment::io::{
+    Done, Io, IoError, Op, Open, Operation, PREALLOCATION_FIRST, PREALLOCATION_MOST, SyncKind, Ticket, Wait,
+    exact,
+};
+
+use crate::select::{Filter, in_thread};
+
+/// A directory on a real disk.
+pub(crate) fn dir() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Says on the terminal, also when the test succeeds, that something was not tested.
+pub(crate) fn skip(why: &str) {
+    let line = format!("skipped: {why}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+}
+
+/// A ring; `None`, and said, where io_uring is refused.
+pub(crate) fn ring(config: UringConfig) -> Option<UringIo> {
+    static SAID: Once = Once::new();
+    match UringIo::new(config) {
+        Ok(io) => Some(io),
+        Err(error) if matches!(error.errno(), Some(libc::EPERM | libc::ENOSYS)) => {
+            SAID.call_once(|| {
+                skip(&format!("all tests of the io_uring backend, it is refused here: {error}"))
+            });
+            None
+        }
+        Err(error) => panic!("{error}: {error:?}"),
+    }
+}
+
+fn default_ring() -> Option<UringIo> {
+    ring(UringConfig::default())
+}
+
+fn reap_all(io: &mut UringIo) -> Vec<Done> {
+    let mut done = Vec::new();
+    while io.in_flight() > 0 {
+        io.reap(Wait::Block, &mut done).unwrap();
+    }
+    done
+}
+
+fn size_on_disk(path: &std::path::Path) -> u64 {
+    std::fs::metadata(path).unwrap().len()
+}
+
+#[test]
+fn space_is_allocated_in_steps_that_double_and_given_back() {
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let path = dir.path().join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    let (mut end, mut size, mut step) = (0, 0, PREALLOCATION_FIRST);
+    let chunk = Bytes::from(vec![1; 64 << 10]);
+    while end < 40 << 20 {
+        exact::write_all(&mut io, file, end, chunk.clone()).unwrap();
+        end += 64 << 10;
+        if end > size {
+            size += step;
+            step = (step * 2).min(PREALLOCATION_MOST);
+        }
+        assert_eq!(size_on_disk(&path), size, "at {end}");
+        assert_eq!(io.preallocated_size(), size - end);
+    }
+    assert_eq!(step, PREALLOCATION_MOST);
+    // An idle file gives it back, and starts small again.
+    io.truncate(file, end).unwrap();
+    assert_eq!((size_on_disk(&path), io.preallocated_size()), (end, 0));
+    exact::write_all(&mut io, file, end, chunk.clone()).unwrap();
+    assert_eq!(size_on_disk(&path), end + PREALLOCATION_FIRST);
+    io.close(file).unwrap();
+    assert_eq!(size_on_disk(&path), end + (64 << 10));
+}
+
+#[test]
+fn a_drop_waits_for_what_is_in_flight_and_leaks_nothing() {
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let path = dir.path().join("log");
+    let pool = BufferPool::new(0);
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    exact::write_all(&mut io, file, 0, Bytes::from(vec![9; 1 << 20])).unwrap();
+    for number in 0..64_u64 {
+        let mut buffer = pool.take(100_000);
+        assert_eq!(buffer.extend_from_slice(&vec![u8::try_from(number).unwrap(); 65_536]), 65_536);
+        let write = Op::Write { file, at: number * 65_536, bytes: buffer.freeze() };
+        assert!(io.submit(Ticket::new(number), write).is_ok());
+        let read = Op::Read { file, at: 0, into: BytesMut::zeroed(1 << 19) };
+        assert!(io.submit(Ticket::new(100 + number), read).is_ok());
+        let sync = Op::Sync { file, what: SyncKind::Data };
+        assert!(io.submit(Ticket::new(200 + number), sync).is_ok());
+    }
+    assert_eq!(io.in_flight(), 192);
+    assert!(pool.counters().live == 64, "the backend owns the buffers");
+    drop(io);
+    assert_eq!(pool.counters().live, 0);
+    assert_eq!(pool.counters().freed, 64);
+    let written = std::fs::read(&path).unwrap();
+    for number in 0..64 {
+        let part = &written[number * 65_536..(number + 1) * 65_536];
+        assert!(part.iter().all(|byte| usize::from(*byte) == number), "{number}");
+    }
+}
+
+#[test]
+fn a_drop_of_a_broken_ring_leaks_what_the_kernel_may_still_use() {
+    if default_ring().is_none() {
+        return;
+    }
+    let pool = BufferPool::new(0);
+    let dir = dir();
+    let path = dir.path().join("log");
+    let shared = pool.clone();
+    in_thread(move || {
+        let mut io = UringIo::new(UringConfig::default()).unwrap();
+        let file = io.open(&path, Open::AppendNew).unwrap();
+        let mut buffer = shared.take(4096);
+        assert_eq!(buffer.extend_from_slice(&[1; 4096]), 4096);
+        let write = Op::Write { file, at: 0, bytes: buffer.freeze() };
+        assert!(io.submit(Ticket::new(1), write).is_ok());
+        Filter::answer(libc::EPERM).to(libc::SYS_io_uring_enter).install();
+        let error = io.reap(Wait::Block, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), Some(std::io::ErrorKind::PermissionDenied));
+        assert_eq!(error.at().operation, Operation::Reap);
+        drop(io);
+    });
+    assert_eq!(pool.counters().live, 1, "the buffer was freed");
+}
+
+#[test]
+fn an_idle_ring_costs_nothing() {
+    fn cpu_ns() -> u64 {
+        let line = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let file = io.open(&dir.path().join("log"), Open::AppendNew).unwrap();
+    let mut done = Vec::new();
+    // The ring watches the waker from the first park with something in flight.
+    assert!(io.submit(Ticket::new(1), Op::Sync { file, what: SyncKind::Data }).is_ok());
+    while done.is_empty() {
+        io.reap(Wait::Park(None), &mut done).unwrap();
+    }
+    let before = cpu_ns();
+    io.reap(Wait::Park(Some(Duration::from_secs(1))), &mut done).unwrap();
+    let used = Duration::from_nanos(cpu_ns() - before);
+    assert!(used < Duration::from_millis(10), "{used:?} of a second");
+    assert_eq!(done.len(), 1);
+}
+
+#[test]
+fn a_wake_is_never_lost() {
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let file = io.open(&dir.path().join("log"), Open::AppendNew).unwrap();
+    let sent = Arc::new(AtomicU64::new(0));
+    let (count, waker) = (Arc::clone(&sent), io.waker());
+    let thread = std::thread::Builder::new().spawn(move || {
+        for _ in 0..20_000 {
+            count.fetch_add(1, Ordering::Release);
+            waker.wake();
+        }
+    });
+    let mut done = Vec::new();
+    let mut round = 0_u64;
+    while sent.load(Ordering::Acquire) < 20_000 {
+        // With and without something in flight.
+        if round.is_multiple_of(3) {
+            let write = Op::Write { file, at: round * 4096, bytes: Bytes::from_static(b"x") };
+            assert!(io.submit(Ticket::new(round), write).is_ok());
+        }
+        round += 1;
+        let seen = sent.load(Ordering::Acquire);
+        io.reap(Wait::Park(Some(Duration::from_secs(30))), &mut done).unwrap();
+        assert!(sent.load(Ordering::Acquire) > seen || !done.is_empty() || seen > 0);
+        done.clear();
+    }
+    thread.unwrap().join().unwrap();
+    // The last wake may still be there; after it, a park ends by its time.
+    for _ in 0..2 {
+        reap_all(&mut io);
+        io.reap(Wait::Park(Some(Duration::from_millis(1))), &mut done).unwrap();
+    }
+}
+
+#[test]
+fn descriptors_are_bounded_also_when_every_file_is_unsynced() {
+    let config = UringConfig { max_open_files: 8, ..UringConfig::default() };
+    let Some(mut io) = ring(config) else { return };
+    let dir = dir();
+    let mut files = Vec::new();
+    for number in 0..100_u8 {
+        let file = io.open(&dir.path().join(format!("{number}")), Open::AppendNew).unwrap();
+        exact::write_all(&mut io, file, 0, Bytes::from(vec![number; 5])).unwrap();
+        files.push(file);
+        assert!(io.open_descriptors() <= 8, "{}", io.open_descriptors());
+    }
+    for (file, number) in files.iter().zip(0_u8..) {
+        exact::write_all(&mut io, *file, 5, Bytes::from(vec![number; 5])).unwrap();
+        assert_eq!(exact::read_up_to(&mut io, *file, 0, 100).unwrap(), vec![number; 10]);
+        exact::sync(&mut io, *file, SyncKind::Data).unwrap();
+    }
+    assert!(io.open_descriptors() <= 8);
+    for file in files {
+        io.close(file).unwrap();
+    }
+    assert_eq!(io.open_descriptors(), 0);
+}
+
+#[test]
+fn whoever_reads_through_the_page_cache_meanwhile_sees_what_was_written() {
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let path = dir.path().join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    let end = Arc::new(AtomicU64::new(0));
+    let (published, from) = (Arc::clone(&end), path.clone());
+    let reader = std::thread::Builder::new().spawn(move || {
+        let mut checked = 0;
+        loop {
+            let end = usize::try_from(published.load(Ordering::Acquire)).unwrap();
+            let read = std::fs::read(&from).unwrap();
+            assert!(read.len() >= end);
+            for (place, byte) in read[..end].iter().enumerate() {
+                assert!(usize::from(*byte) == place / 1_000 % 250 + 1, "byte {place} of {end}");
+            }
+            checked += 1;
+            if end >= 400_000 {
+                return checked;
+            }
+        }
+    });
+    // A tail that is sent again and again, from the start of its block.
+    for number in 0..400_usize {
+        let start = number * 1_000 / 4_096 * 4_096;
+        let bytes: Vec<u8> = (start..(number + 1) * 1_000)
+            .map(|place| u8::try_from(place / 1_000 % 250 + 1).unwrap())
+            .collect();
+        exact::write_all(&mut io, file, u64::try_from(start).unwrap(), Bytes::from(bytes)).unwrap();
+        end.store(u64::try_from((number + 1) * 1_000).unwrap(), Ordering::Release);
+    }
+    assert!(reader.unwrap().join().unwrap() > 0);
+}
+
+#[test]
+fn a_failed_write_and_a_failed_sync_poison_the_file() {
+    for failing in [Operation::Write, Operation::Sync] {
+        let Some(mut io) = default_ring() else { return };
+        let dir = dir();
+        let file = io.open(&dir.path().join("log"), Open::AppendNew).unwrap();
+        io.inject(move |operation, result| if operation == failing { -libc::EIO } else { result });
+        for number in 0..3 {
+            let op = match failing {
+                Operation::Write => Op::Write { file, at: number * 4096, bytes: Bytes::from_static(b"x") },
+                _ => Op::Sync { file, what: SyncKind::Data },
+            };
+            assert!(io.submit(Ticket::new(number), op).is_ok());
+        }
+        let done = reap_all(&mut io);
+        assert_eq!(done.len(), 3);
+        assert!(done.iter().any(|done| matches!(done.result, Err(IoError::Os { .. }))));
+        assert!(done.iter().all(|done| done.result.is_err()));
+        let error = exact::write_all(&mut io, file, 0, Bytes::from_static(b"x")).unwrap_err();
+        assert!(matches!(error, IoError::Poisoned { cause, .. } if cause == failing), "{error}");
+        assert!(matches!(io.truncate(file, 0), Err(IoError::Poisoned { .. })));
+        io.close(file).unwrap();
+    }
+}
+
+#[test]
+fn direct_writes_that_are_refused_go_through_the_page_cache_from_then_on() {
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let path = dir.path().join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    if io.write_alignment(file) == 1 {
+        return skip("a refused direct write: this file system has no direct I/O");
+    }
+    let mut left = 8;
+    io.inject(move |operation, result| {
+        left -= 1;
+        if operation == Operation::Write && left < 3 { -libc::EINVAL } else { result }
+    });
+    let mut done = Vec::new();
+    for number in 0..32_u64 {
+        let bytes = Bytes::from(vec![u8::try_from(number + 1).unwrap(); 4_096]);
+        assert!(io.submit(Ticket::new(number), Op::Write { file, at: number * 4_096, bytes }).is_ok());
+        if number % 5 == 4 {
+            io.reap(Wait::Block, &mut done).unwrap();
+        }
+    }
+    done.extend(reap_all(&mut io));
+    assert_eq!(done.len(), 32);
+    let results: Vec<_> = done.iter().map(|done| &done.result).collect();
+    assert!(results.iter().all(|result| matches!(result, Ok(4_096))), "{results:?}");
+    assert_eq!(io.write_alignment(file), 1);
+    assert_eq!(io.remarks().len(), 1, "{:?}", io.remarks());
+    assert!(io.remarks()[0].contains("a direct write failed"), "{:?}", io.remarks());
+    exact::sync(&mut io, file, SyncKind::Data).unwrap();
+    io.close(file).unwrap();
+    let expected: Vec<u8> = (1..=32).flat_map(|number| vec![number; 4_096]).collect();
+    assert!(std::fs::read(&path).unwrap() == expected);
+}
+
+#[test]
+fn what_is_interrupted_for_ever_is_done_without_the_ring() {
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let path = dir.path().join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    io.inject(|operation, result| if operation == Operation::Sync { result } else { -libc::EAGAIN });
+    exact::write_all(&mut io, file, 0, Bytes::from(vec![3; 10_000])).unwrap();
+    assert_eq!(exact::read_exact(&mut io, file, 9_000, 1_000).unwrap(), vec![3; 1_000]);
+    io.close(file).unwrap();
+    assert!(std::fs::read(&path).unwrap() == vec![3; 10_000]);
+}
+
+#[test]
+fn a_ring_of_one_entry_and_a_short_queue_take_many_operations() {
+    let config = UringConfig { ring_entries: 1, queue_depth: 3, ..UringConfig::default() };
+    let Some(mut io) = ring(config) else { return };
+    let dir = dir();
+    let file = io.open(&dir.path().join("log"), Open::AppendNew).unwrap();
+    let write = |number: u64| Op::Write { file, at: number * 4096, bytes: Bytes::from_static(b"x") };
+    for number in 0..3 {
+        assert!(io.submit(Ticket::new(number), write(number)).is_ok());
+    }
+    let Err(Op::Write { at: 12_288, .. }) = io.submit(Ticket::new(3), write(3)) else {
+        panic!("the queue was full");
+    };
+    assert_eq!(reap_all(&mut io).len(), 3);
+    assert!(io.submit(Ticket::new(3), write(3)).is_ok());
+    assert_eq!(reap_all(&mut io).len(), 1);
+}
