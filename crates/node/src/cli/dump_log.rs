@@ -5,6 +5,7 @@
 //! anything: what cannot be read is named, with its place, and nothing but one batch and one of its records is held in memory.
 
 mod item;
+mod kraft;
 mod log_file;
 
 use std::fmt;

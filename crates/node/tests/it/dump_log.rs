@@ -90,9 +90,52 @@ fn check_golden(log: &str) {
 
 #[test]
 fn the_text_is_that_of_kafkas_dump() {
-    for log in ["plain", "idempotent", "txn-open", "kill9", "barrier", "barrier-unclean"] {
+    for log in ["plain", "idempotent", "txn-open", "kill9", "barrier", "barrier-unclean", "kraft-control"] {
         check_golden(log);
     }
+}
+
+/// Kafka's dump of this log decodes the metadata records too, which weir's does not: compared are the control batches.
+#[test]
+fn control_records_of_a_metadata_log_are_printed_as_kafka_prints_them() {
+    let log = "internal-cluster-metadata";
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../format/testdata/logs").join(log).join(LOG);
+    let printed = text(&path);
+    let mut lines = printed.lines();
+    let mut control = Vec::new();
+    while let Some(line) = lines.next() {
+        if line.contains("isControl: true") {
+            control.extend([line, lines.next().expect("its record")]);
+        }
+    }
+    let expected = expected(log);
+    assert_eq!(control, expected.lines().collect::<Vec<_>>());
+    let value = &json(&path)[2]["control"];
+    assert_eq!((&value["type"], &value["value"]["leaderId"]), (&"LEADER_CHANGE".into(), &1.into()));
+    assert_eq!(value["value"]["grantingVoters"][0]["voterId"], 1);
+}
+
+/// Kafka's tool ends with an exception over such values; it also reads a LEADER_CHANGE of version 1 as one of version 0.
+#[test]
+fn control_values_of_kraft_that_cannot_be_read_are_said_and_newer_ones_are_read() {
+    let control = |record_type, value: &[u8]| {
+        let batch = BatchBuilder::new().control_record(TimestampMs::new(7), record_type, value);
+        let log = written(LOG, &batch.build().expect("a batch"));
+        (text(&log.path), json(&log.path)[2]["control"].clone())
+    };
+    let (printed, said) = control(ControlRecordType::KraftVoters, &[0, 0, 9]);
+    let wanted = " controlType: KRAFT_VOTERS(6) (value of a KRAFT_VOTERS record is malformed at byte 3)\n";
+    assert!(printed.ends_with(wanted), "{printed}");
+    assert_eq!(said["value"]["size"], 3);
+    let directory = [0xff; 16];
+    let value = [&[0, 1, 0, 0, 0, 3, 2, 0, 0, 0, 3][..], &directory, &[0, 1, 0]].concat();
+    let (printed, said) = control(ControlRecordType::LeaderChange, &value);
+    let id = format!("{}w", "_".repeat(21));
+    let wanted = format!(
+        r#" LeaderChange: {{"version":1,"leaderId":3,"voters":[{{"voterId":3,"voterDirectoryId":"{id}"}}],"grantingVoters":[]}}"#
+    );
+    assert!(printed.trim_end().ends_with(&wanted), "{printed}");
+    assert_eq!(said["value"]["voters"][0]["voterDirectoryId"], id.as_str());
 }
 
 /// The logs are those that `weir-format` reads record by record; of Kafka's dump this is the part about each log.
@@ -321,7 +364,10 @@ fn control_records_are_named_whatever_they_hold() {
         control(ControlRecordType::Abort, &[0, 0]),
         "endTxnMarker: ABORT (value of 2 bytes is too short)"
     );
-    assert_eq!(control(ControlRecordType::LeaderChange, &[]), "controlType: LEADER_CHANGE(2)");
+    assert_eq!(
+        control(ControlRecordType::LeaderChange, &[]),
+        "controlType: LEADER_CHANGE(2) (value of a LEADER_CHANGE record is malformed at byte 0)"
+    );
     assert_eq!(control(ControlRecordType::Unknown(99), &[]), "controlType: UNKNOWN(99)");
     assert_eq!(control(ControlRecordType::MirrorPidReset, &[7; 50]), "controlType: MIRROR_PID_RESET(7)");
     let no_key = BatchBuilder::new().control().record(TimestampMs::new(1), Some(&[0]), None);

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use weir_format::{
-    BatchHeader, ControlRecordKey, ControlRecordType, LeaderEpoch, Message, MirrorPidResetValue, Offset,
-    ProducerEpoch, ProducerId, Record, Sequence,
+    BatchHeader, ControlRecordKey, ControlRecordType, ControlRecordValue, LeaderEpoch, Message,
+    MirrorPidResetValue, Offset, ProducerEpoch, ProducerId, Record, Sequence,
 };
 use weir_psm::{BatchMetadata, ProducerStateEntry};
 
-use super::DumpOptions;
+use super::{DumpOptions, kraft};
 
 /// How many findings of one kind are kept for the end of a file; the others are counted.
 const MAX_FINDINGS: usize = 10_000;
@@ -472,10 +472,34 @@ impl<'out> Printer<'out> {
 
 /// What a control record says.
 enum Control {
-    Marker { commit: bool, version: i16, coordinator_epoch: i32 },
-    ShortMarker { commit: bool, size: usize },
-    Other { record_type: ControlRecordType, value: Value },
-    NoKey { size: usize },
+    Marker {
+        commit: bool,
+        version: i16,
+        coordinator_epoch: i32,
+    },
+    ShortMarker {
+        commit: bool,
+        size: usize,
+    },
+    /// Of KRaft: its heading and its value in Kafka's JSON.
+    Kraft {
+        record_type: ControlRecordType,
+        heading: &'static str,
+        value: String,
+    },
+    /// Of KRaft, and what is wrong with its value.
+    SpoiltKraft {
+        record_type: ControlRecordType,
+        size: usize,
+        reason: String,
+    },
+    Other {
+        record_type: ControlRecordType,
+        value: Value,
+    },
+    NoKey {
+        size: usize,
+    },
 }
 
 impl Control {
@@ -498,7 +522,17 @@ impl Control {
             ControlRecordType::MirrorPidReset => {
                 Self::Other { record_type, value: record.value.map_or(Value::Null, json_barrier_value) }
             }
-            record_type => Self::Other { record_type, value: json!({ "size": value.len() }) },
+            record_type => {
+                match ControlRecordValue::decode(record_type, record.value).zip(kraft::heading(record_type)) {
+                    Some((Ok(value), heading)) => {
+                        Self::Kraft { record_type, heading, value: kraft::json(&value) }
+                    }
+                    Some((Err(error), _)) => {
+                        Self::SpoiltKraft { record_type, size: value.len(), reason: error.to_string() }
+                    }
+                    None => Self::Other { record_type, value: json!({ "size": value.len() }) },
+                }
+            }
         }
     }
 
@@ -516,6 +550,16 @@ impl Control {
             Self::ShortMarker { commit, size } => {
                 json!({ "type": Self::marker_name(commit), "valueSize": size })
             }
+            Self::Kraft { record_type, value, .. } => json!({
+                "type": record_type.to_string(),
+                "typeId": record_type.id(),
+                "value": serde_json::from_str::<Value>(&value).unwrap_or(Value::Null),
+            }),
+            Self::SpoiltKraft { record_type, size, reason } => json!({
+                "type": record_type.to_string(),
+                "typeId": record_type.id(),
+                "value": { "size": size, "unreadable": reason },
+            }),
             Self::Other { record_type, value } => {
                 json!({ "type": record_type.to_string(), "typeId": record_type.id(), "value": value })
             }
@@ -540,6 +584,10 @@ impl fmt::Display for Control {
                     " endTxnMarker: {} (value of {size} bytes is too short)",
                     Self::marker_name(*commit)
                 )
+            }
+            Self::Kraft { heading, value, .. } => write!(f, " {heading} {value}"),
+            Self::SpoiltKraft { record_type, reason, .. } => {
+                write!(f, " controlType: {record_type}({}) ({reason})", record_type.id())
             }
             Self::Other { record_type: ControlRecordType::Unknown(id), .. } => {
                 write!(f, " controlType: UNKNOWN({id})")
