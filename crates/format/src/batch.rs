@@ -188,6 +188,12 @@ impl<'a> BatchHeader<'a> {
         self.raw.last_offset_delta.get()
     }
 
+    /// As [`Self::last_offset_delta`].
+    #[inline]
+    pub(crate) fn offset_span(&self) -> u32 {
+        self.offset_span
+    }
+
     /// Under which leader the batch was appended; `None` if the field is negative, as in a producer's request.
     pub fn leader_epoch(&self) -> Option<LeaderEpoch> {
         LeaderEpoch::new(self.raw.partition_leader_epoch.get())

@@ -51,7 +51,11 @@ impl<'a> RecordStream<'a> {
                 self.found = self.found.saturating_add(1);
                 let feed = self.feed.as_mut().ok()?;
                 let position = feed.position().saturating_add(HEADER_SIZE);
-                let record = Record::read(&self.header, &mut Cursor { rest: feed.consume(size), position });
+                let rest = feed.consume(size);
+                let record = match Record::read_quickly(&self.header, rest) {
+                    Some((record, _)) => Ok(record),
+                    None => Record::read(&self.header, &mut Cursor { rest, position }),
+                };
                 self.ended = record.is_err();
                 Some(record)
             }
@@ -73,6 +77,12 @@ impl<'a> RecordStream<'a> {
             Ok(feed) => feed,
             Err(error) => return Err(RecordError::Codec(*error)),
         };
+        // Most records are in the feed already, and then nothing more need be known of them here.
+        if self.found != record_count
+            && let Some(size) = Record::whole_size(feed.fill(0)?)
+        {
+            return Ok(Some(size));
+        }
         let position = feed.position().saturating_add(HEADER_SIZE);
         let start = feed.fill(LARGEST_VARINT)?;
         if self.found == record_count {
