@@ -108,6 +108,8 @@ fn run(seed: u64, steps: &[Step], config: SegmentConfig) -> Result<(SimDisk, Mod
     disk.short(seed.is_multiple_of(3));
     disk.queue_depth(seed.is_multiple_of(5).then_some(1));
     disk.slow(seed.is_multiple_of(7).then_some(1..100));
+    disk.direct(seed.is_multiple_of(2));
+    disk.allocate_ahead(seed.is_multiple_of(3).then_some(1_000));
     disk.io().create_dir_all(Path::new(DIR)).unwrap();
     let mut io = disk.io();
     let mut log = open(&mut io, config).unwrap();

@@ -63,11 +63,14 @@ fn an_unsynced_truncation_is_undone_or_kept() {
     let cut = |io: &mut SimIo, file| io.truncate(file, 10).unwrap();
     assert_eq!(after(DataFate::Dropped, cut).len(), 1_000);
     assert_eq!(after(DataFate::Kept, cut).len(), 10);
-    let synced = after(DataFate::Dropped, |io, file| {
-        io.truncate(file, 10).unwrap();
-        exact::sync(io, file, SyncKind::Data).unwrap();
-    });
-    assert_eq!(synced.len(), 10);
+    // A smaller length needs a sync of everything.
+    for (what, size) in [(SyncKind::Data, 1_000), (SyncKind::Many, 1_000), (SyncKind::All, 10)] {
+        let synced = after(DataFate::Dropped, |io, file| {
+            io.truncate(file, 10).unwrap();
+            exact::sync(io, file, what).unwrap();
+        });
+        assert_eq!(synced.len(), size, "{what:?}");
+    }
 }
 
 #[test]
@@ -78,11 +81,11 @@ fn a_hole_is_left_by_a_dropped_write_before_a_kept_one() {
         disk.write_file(path(), b"");
         let mut io = disk.io();
         let file = io.open(path(), Open::Write).unwrap();
-        write(&mut io, file, 0, b'a', 600);
-        write(&mut io, file, 600, b'b', 600);
+        write(&mut io, file, 0, b'a', 512);
+        write(&mut io, file, 512, b'b', 600);
         disk.crash(CrashPolicy { data: DataFate::Mixed, names: NameFate::Kept });
         let left = disk.read_file(path()).unwrap();
-        holes += usize::from(left.len() == 1_200 && left[..600] == [0; 600] && left[600..] == [b'b'; 600]);
+        holes += usize::from(left.len() == 1_112 && left[..512] == [0; 512] && left[512..] == [b'b'; 600]);
     }
     assert!(holes > 0);
 }
@@ -100,6 +103,173 @@ fn a_sync_covers_only_what_was_reaped_before_it_was_submitted() {
     disk.crash(CrashPolicy::DROP_ALL);
     let left = disk.read_file(path()).unwrap();
     assert_eq!((left.len(), &left[..10]), (1_000, &[b'b'; 10][..]));
+}
+
+#[test]
+fn a_sync_does_not_cover_what_is_done_and_not_reaped() {
+    let (disk, mut io, file) = disk();
+    let other = io.open(path(), Open::Write).unwrap();
+    submit(&mut io, 1, Op::Write { file, at: 0, bytes: Bytes::from_static(b"b") });
+    // Closing waits for what is in flight on the file, and gives its completions to the next reap.
+    io.close(file).unwrap();
+    assert_eq!(disk.read_file(path()).unwrap()[0], b'b');
+    submit(&mut io, 2, Op::Sync { file: other, what: SyncKind::All });
+    while io.in_flight() > 0 {
+        reap(&mut io, Wait::Block);
+    }
+    assert_eq!(disk.durable_file(path()).unwrap()[0], b'a');
+    exact::sync(&mut io, other, SyncKind::Data).unwrap();
+    assert_eq!(disk.durable_file(path()).unwrap()[0], b'b');
+}
+
+#[test]
+fn what_was_in_flight_at_a_crash_may_have_landed() {
+    let (disk, mut io, file) = disk();
+    submit(&mut io, 1, Op::Write { file, at: 0, bytes: Bytes::from_static(b"b") });
+    let landed = |policy| {
+        let copy = disk.fork();
+        assert_eq!(copy.read_file(path()).unwrap()[0], b'a', "nobody saw it yet");
+        copy.crash(policy);
+        copy.read_file(path()).unwrap()[0]
+    };
+    assert_eq!((landed(CrashPolicy::KEEP_ALL), landed(CrashPolicy::DROP_ALL)), (b'b', b'a'));
+    // With the machine on, a process that starts later finds that it never will.
+    let copy = disk.fork();
+    drop(copy.io());
+    copy.crash(CrashPolicy::KEEP_ALL);
+    assert_eq!(copy.read_file(path()).unwrap()[0], b'a');
+    drop(io);
+    assert_eq!(disk.read_file(path()).unwrap()[0], b'b');
+}
+
+#[test]
+fn a_failed_write_leaves_nothing_and_poisons_the_file() {
+    let (disk, mut io, file) = disk();
+    disk.fail_write(2);
+    write(&mut io, file, 0, b'b', 1);
+    let error = exact::write_all(&mut io, file, 1, Bytes::from_static(b"b")).unwrap_err();
+    assert_eq!(error.to_string(), "write /file at byte 1");
+    assert!(matches!(exact::sync(&mut io, file, SyncKind::Data), Err(IoError::Poisoned { .. })));
+    assert_eq!(disk.read_file(path()).unwrap()[..3], *b"baa");
+}
+
+/// A file of 1,000 bytes to append to, on a disk that allocates ahead.
+fn appended(direct: bool) -> (SimDisk, SimIo, FileId) {
+    let disk = SimDisk::new(3);
+    disk.write_file(path(), &[b'a'; 1_000]);
+    disk.direct(direct);
+    disk.allocate_ahead(Some(2_000));
+    let mut io = disk.io();
+    let file = io.open(path(), Open::Append).unwrap();
+    write(&mut io, file, 1_000, b'b', 100);
+    (disk, io, file)
+}
+
+#[test]
+fn space_is_allocated_ahead_and_seen_by_all_but_the_one_who_appends() {
+    let (disk, mut io, file) = appended(false);
+    assert_eq!(io.len(file).unwrap(), 1_100);
+    assert_eq!(exact::read_up_to(&mut io, file, 1_090, 100).unwrap(), [b'b'; 10][..]);
+    let reader = io.open(path(), Open::Read).unwrap();
+    assert_eq!(io.len(reader).unwrap(), 3_000);
+    assert_eq!(io.metadata(path()).unwrap().unwrap().size, 3_000);
+    assert_eq!(exact::read_up_to(&mut io, reader, 1_099, 3).unwrap(), [b'b', 0, 0][..]);
+    // The next step is twice as large.
+    write(&mut io, file, 1_100, b'c', 2_000);
+    assert_eq!(io.len(reader).unwrap(), 7_000);
+    // Whoever opens it while it is like this, finds the zeros in its length.
+    let mut other = disk.io();
+    let again = other.open(path(), Open::Append).unwrap();
+    assert_eq!(other.len(again).unwrap(), 7_000);
+    io.truncate(file, 1_050).unwrap();
+    assert_eq!((io.len(file).unwrap(), io.len(reader).unwrap()), (1_050, 1_050));
+    write(&mut io, file, 1_050, b'd', 10);
+    io.close(file).unwrap();
+    assert_eq!(disk.read_file(path()).unwrap().len(), 1_060);
+}
+
+#[test]
+fn space_allocated_ahead_is_there_after_a_crash_or_not() {
+    let after = |policy: CrashPolicy, last: fn(&mut SimIo, FileId)| {
+        let (disk, mut io, file) = appended(false);
+        last(&mut io, file);
+        disk.crash(policy);
+        let mut io = disk.io();
+        let file = io.open(path(), Open::Append).unwrap();
+        io.len(file).unwrap()
+    };
+    let nothing: fn(&mut SimIo, FileId) = |_, _| {};
+    assert_eq!(after(CrashPolicy::DROP_ALL, nothing), 1_000);
+    assert_eq!(after(CrashPolicy::KEEP_ALL, nothing), 3_000);
+    let zeros = CrashPolicy { data: DataFate::Zeros, names: NameFate::Kept };
+    assert_eq!(after(zeros, nothing), 3_000);
+    // A sync of the data keeps it; the cut of a close needs a sync of everything.
+    let synced = |io: &mut SimIo, file| exact::sync(io, file, SyncKind::Data).unwrap();
+    assert_eq!(after(CrashPolicy::DROP_ALL, synced), 3_000);
+    let closed = |io: &mut SimIo, file| {
+        exact::sync(io, file, SyncKind::All).unwrap();
+        io.close(file).unwrap();
+    };
+    assert_eq!(after(CrashPolicy::DROP_ALL, closed), 3_000);
+    assert_eq!(after(CrashPolicy::KEEP_ALL, closed), 1_100);
+}
+
+#[test]
+fn a_write_past_the_page_cache_is_whole_blocks() {
+    let (disk, mut io, file) = appended(true);
+    assert_eq!(io.write_alignment(file), 4_096);
+    let reader = io.open(path(), Open::Read).unwrap();
+    assert_eq!(io.write_alignment(reader), 1);
+    let left = disk.read_file(path()).unwrap();
+    assert_eq!(left, [&[b'a'; 1_000][..], &[b'b'; 100], &[0; 2_996]].concat());
+    // In the middle, what is around it stays.
+    write(&mut io, file, 500, b'c', 10);
+    assert_eq!(disk.read_file(path()).unwrap()[1_050], b'b');
+    assert_eq!(io.len(file).unwrap(), 1_100);
+    disk.direct(false);
+    assert_eq!(io.write_alignment(file), 1);
+}
+
+#[test]
+fn overlapping_writes_in_flight_fail_whichever_file_or_process_they_come_from() {
+    let (disk, mut io, file) = disk();
+    let again = io.open(path(), Open::Write).unwrap();
+    submit(&mut io, 1, Op::Write { file, at: 0, bytes: Bytes::from_static(b"1") });
+    submit(&mut io, 2, Op::Write { file: again, at: 10, bytes: Bytes::from_static(b"2") });
+    let mut other = disk.io();
+    let theirs = other.open(path(), Open::Write).unwrap();
+    let error = exact::write_all(&mut other, theirs, 20, Bytes::from_static(b"3")).unwrap_err();
+    assert!(matches!(error, IoError::Misuse { .. }), "{error}");
+    let mut done = Vec::new();
+    while io.in_flight() > 0 {
+        done.extend(reap(&mut io, Wait::Block));
+    }
+    done.sort_by_key(|done| done.ticket);
+    assert!(done[0].result.is_ok());
+    assert!(matches!(done[1].result, Err(IoError::Misuse { .. })), "{:?}", done[1].result);
+    assert_eq!(disk.read_file(path()).unwrap()[..21].iter().filter(|byte| **byte != b'a').count(), 1);
+}
+
+#[test]
+fn overlapping_writes_that_are_allowed_lose_bytes() {
+    let mut lost = 0;
+    for seed in 0..20 {
+        let disk = SimDisk::new(seed);
+        disk.write_file(path(), b"");
+        disk.direct(true);
+        disk.reorder(true);
+        disk.allow_overlap(true);
+        let mut io = disk.io();
+        let file = io.open(path(), Open::Append).unwrap();
+        submit(&mut io, 1, Op::Write { file, at: 0, bytes: Bytes::from_static(b"first") });
+        submit(&mut io, 2, Op::Write { file, at: 0, bytes: Bytes::from_static(b"firstsecond") });
+        while io.in_flight() > 0 {
+            assert!(reap(&mut io, Wait::Block).iter().all(|done| done.result.is_ok()));
+        }
+        assert_eq!(io.len(file).unwrap(), 11);
+        lost += usize::from(disk.read_file(path()).unwrap()[..11] == *b"first\0\0\0\0\0\0");
+    }
+    assert!((1..20).contains(&lost), "{lost}");
 }
 
 #[test]
@@ -291,6 +461,18 @@ fn the_ledger_says_what_was_acknowledged() {
     assert_eq!(ledger[0].path, path());
     assert_eq!(ledger[1].what, Acknowledged::Names(vec!["file".to_string()]));
     assert_eq!((ledger[0].op, ledger[1].op), (2, 3));
+    let acknowledged = disk.acknowledged();
+    assert_eq!(acknowledged[path()].len(), 1_024);
+    // What was acknowledged is there after every crash.
+    write(&mut io, file, 1_024, b'c', 100);
+    io.rename(path(), Path::new("/other")).unwrap();
+    for policy in CrashPolicy::ALL {
+        let copy = disk.fork();
+        copy.crash(policy);
+        let left = copy.read_file(path()).or_else(|| copy.read_file(Path::new("/other"))).unwrap();
+        assert_eq!(left[..1_024], acknowledged[path()], "{policy:?}");
+    }
+    io.rename(Path::new("/other"), path()).unwrap();
     disk.keep_trace(true);
     write(&mut io, file, 0, b'c', 1);
     assert_eq!(disk.trace().len(), 2, "{:?}", disk.trace());
