@@ -11,7 +11,7 @@
 //! | zstd | the smaller of the frame's window (at most 128 MiB, [`MAX_ZSTD_WINDOW_SIZE`]) and the output limit, and a block |
 //!
 //! Where Kafka's decoders take bytes that these refuse: gzip and framed snappy with rubbish behind the last member or block,
-//! gzip with reserved flags, lz4 with a wrong content checksum or content size, with a stored block of no byte, or with bytes
+//! gzip with reserved flags or a header field above 64 KiB, lz4 with a wrong content checksum or content size, with a stored block of no byte, or with bytes
 //! behind its frame. Each of them is data that nobody would ever see, or another than was compressed. `testdata/codecs.txt`
 //! has every dialect and mistake with Kafka's verdict, `tests/it/dialects.rs` ours and the reasons.
 //!

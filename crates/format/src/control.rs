@@ -97,7 +97,7 @@ impl ControlRecordKey {
         [0, 0, a, b]
     }
 
-    /// Reads a key; `None` if it is shorter than four bytes or its version is negative, which Kafka takes for
+    /// Reads a key. `None` if it is shorter than four bytes or its version is negative, which Kafka takes for
     /// corruption. Bytes behind the type are ignored.
     pub fn decode(key: &[u8]) -> Option<Self> {
         let [a, b, c, d] = *key.first_chunk::<4>()?;

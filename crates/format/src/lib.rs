@@ -36,17 +36,16 @@
 //!
 //! let mut found = Vec::new();
 //! for batch in BatchReader::new(&log) {
-//!     let batch = batch?;
-//!     if batch.is_barrier() {
-//!         found.push(batch.base_offset());
+//!     if let Some(barrier) = MirrorPidReset::describe(&batch?) {
+//!         found.push((barrier.offset.get(), barrier.timestamp));
 //!     }
 //! }
-//! assert_eq!(found, [Offset::new(1).expect("not negative")]);
+//! assert_eq!(found, [(1, now)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The long document is `docs/barrier.md`; the bytes are Kafka's, as `DefaultRecordBatch` and `DefaultRecord` write
-//! them.
+//! The long documents are `docs/barrier.md` and `docs/on-disk-format.md`, which has every byte; the bytes are Kafka's, as
+//! `DefaultRecordBatch` and `DefaultRecord` write them.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::as_conversions)]

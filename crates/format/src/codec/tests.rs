@@ -83,6 +83,23 @@ fn two_streams_one_behind_the_other_are_both_read_where_kafka_reads_both() {
 }
 
 #[test]
+fn gzip_header_fields_are_skipped_up_to_64_kib() {
+    // Kafka skips longer ones as well; nobody writes any into a batch, and the library keeps them while it reads.
+    let (bytes, plain) = compressed("gzip");
+    for size in [0, 1, 60_000, 70_000, 1 << 20] {
+        let mut long = bytes[..10].to_vec();
+        long[3] |= 0x08 | 0x10;
+        for _ in 0..2 {
+            long.resize(long.len() + size, b'n');
+            long.push(0);
+        }
+        long.extend_from_slice(&bytes[10..]);
+        let got = decompress(Codec::Gzip, &long, 1 << 20);
+        assert_eq!(got == Ok(plain.clone()), size < 1 << 16, "{size}: {got:?}");
+    }
+}
+
+#[test]
 fn bytes_of_no_codec_are_refused_by_all() {
     for (codec, name) in CODECS {
         for bytes in
