@@ -187,14 +187,6 @@ pub enum MessageError {
         /// Its codec.
         codec: Codec,
     },
-    /// A message in a wrapper has another magic than the wrapper.
-    #[error("message of magic {inner} in a wrapper of magic {outer}")]
-    InnerMagic {
-        /// The wrapper's.
-        outer: i8,
-        /// The inner message's.
-        inner: i8,
-    },
     /// The wrapper's offset, which is that of its last message, is below the relative one of that message.
     #[error("wrapper offset {offset} is below its last relative offset {last}")]
     InvalidWrapperOffset {

@@ -199,10 +199,6 @@ impl Wrapped<'_> {
             return Err(MessageError::Truncated { need, have });
         }
         let inner = InnerMessage::parse(self.feed.consume(need))?;
-        let (outer, magic) = (self.wrapper.magic(), inner.magic);
-        if magic != outer {
-            return Err(MessageError::InnerMagic { outer, inner: magic });
-        }
         match Codec::from_attributes(i16::from(inner.attributes)) {
             Codec::None => Ok(Some(inner)),
             codec => Err(MessageError::NestedWrapper { codec }),
@@ -217,7 +213,8 @@ impl Wrapped<'_> {
         };
         let offset = base_offset.checked_add(inner.offset).and_then(Offset::new);
         let offset = offset.ok_or(MessageError::InvalidOffset { offset: inner.offset })?;
-        let timestamp = append_time.unwrap_or(inner.timestamp);
+        // Kafka: a message within may be of the other magic, and one of magic 0 has no timestamp of anybody's.
+        let timestamp = append_time.filter(|_| inner.magic > 0).unwrap_or(inner.timestamp);
         Ok(Some((Record::bare(offset, timestamp, inner.key, inner.value), inner.crc)))
     }
 }
