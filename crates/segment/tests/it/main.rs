@@ -3,6 +3,7 @@
 
 mod conformance;
 mod crash;
+mod durable;
 mod golden;
 mod local_log;
 mod model;
