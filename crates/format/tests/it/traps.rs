@@ -342,3 +342,43 @@ fn the_builder_refuses_what_no_reader_would_take() {
     let error = BuildError::OffsetOverflow { base_offset: i64::MAX, last_offset_delta: 0 };
     assert_eq!(overflow.build().err(), Some(error));
 }
+
+#[test]
+fn where_kafka_reads_a_record_that_is_refused_here_there_is_a_reason() {
+    let null = "null is written as -1; no writer writes less, and what it meant would be a guess";
+    let outside = "its offset would be another batch's, and be met twice or never";
+    for (what, reason, record) in [
+        ("key length -2", null, &[0, 0, 0, 0x03, 0x02, b'v', 0][..]),
+        ("value length -2", null, &[0, 0, 0, 0x02, b'k', 0x03, 0]),
+        ("header value length -2", null, &[0, 0, 0, 0x01, 0x01, 0x02, 0x02, b'h', 0x03]),
+        ("an offset delta below 0", outside, &[0, 0, 0x01, 0x01, 0x01, 0]),
+        ("an offset delta above the last", outside, &[0, 0, 0x12, 0x01, 0x01, 0]),
+    ] {
+        let length = u8::try_from(2 * record.len()).expect("small");
+        let bytes = raw_batch(0, 0, 1, &[&[length][..], record].concat());
+        let batch = RecordBatch::parse(&bytes).expect("a batch");
+        assert!(walk(&batch).is_err(), "{what}: {reason}");
+    }
+}
+
+#[test]
+fn varints_are_read_as_kafka_reads_them_longer_than_needed_and_beyond_their_width() {
+    // Both yield a key of one byte and a value of one byte for Kafka; the second drops the bits that do not fit.
+    for key_length in [[0x82, 0x80, 0x80, 0x80, 0x00], [0x82, 0x80, 0x80, 0x80, 0x70]] {
+        let record = [&[0, 0x80, 0x80, 0x00, 0x80, 0x00][..], &key_length, b"k", &[0x02, b'v', 0]].concat();
+        let length = u8::try_from(2 * record.len()).expect("small");
+        let bytes = raw_batch(0, 0, 1, &[&[length][..], &record].concat());
+        let batch = RecordBatch::parse(&bytes).expect("a batch");
+        let record = first(&batch);
+        assert_eq!(
+            (record.key, record.value, record.timestamp.get()),
+            (Some(&b"k"[..]), Some(&b"v"[..]), 1_000)
+        );
+    }
+    // Ten bytes of a timestamp delta, of which the last says more than one bit.
+    let record = [&[0][..], &[0x80; 9], &[0x7f, 0, 0x02, b'k', 0x02, b'v', 0]].concat();
+    let length = u8::try_from(2 * record.len()).expect("small");
+    let bytes = raw_batch(0, 0, 1, &[&[length][..], &record].concat());
+    let batch = RecordBatch::parse(&bytes).expect("a batch");
+    assert_eq!(first(&batch).timestamp.get(), 4_611_686_018_427_388_904);
+}
