@@ -4,13 +4,30 @@
 //! than in a measured run.
 //! Run: `cargo xtask bench format`, which looks for the runner; it must be of the library's version.
 
+#![expect(missing_docs, reason = "the macros make public items")]
+
+#[path = "format_speed/theirs.rs"]
+mod theirs;
+
 use std::hint::black_box;
 
+use bytes::Bytes;
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use weir_benches::format::{Input, Shape, work};
 
 fn plain(shape: Shape) -> Input {
     Input::plain(shape)
+}
+
+/// With the bytes as their decoder takes them.
+fn shared(shape: Shape) -> (Input, Bytes) {
+    let input = Input::plain(shape);
+    let bytes = Bytes::from(input.bytes.clone());
+    (input, bytes)
+}
+
+fn frames(shape: Shape) -> Vec<Vec<u8>> {
+    Input::plain(shape).frames().into_iter().map(<[u8]>::to_vec).collect()
 }
 
 fn compressed(codec: &str) -> Input {
@@ -44,6 +61,37 @@ fn record_walk(input: Input) -> Input {
 }
 
 #[library_benchmark]
+#[bench::small(plain(Shape::SMALL))]
+#[bench::small_headers(plain(Shape::SMALL_HEADERS))]
+#[bench::large(plain(Shape::LARGE))]
+#[bench::large_headers(plain(Shape::LARGE_HEADERS))]
+fn record_walk_with_crc(input: Input) -> Input {
+    assert_eq!(work::record_walk_with_crc(black_box(&input.bytes)), input.records_hash);
+    input
+}
+
+#[library_benchmark]
+#[bench::small(shared(Shape::SMALL))]
+#[bench::small_headers(shared(Shape::SMALL_HEADERS))]
+#[bench::large(shared(Shape::LARGE))]
+#[bench::large_headers(shared(Shape::LARGE_HEADERS))]
+fn kafka_protocol_with_crc((input, bytes): (Input, Bytes)) -> (Input, Bytes) {
+    assert_eq!(theirs::record_walk_with_crc(black_box(&bytes)), input.records_hash);
+    (input, bytes)
+}
+
+#[library_benchmark]
+#[bench::small(frames(Shape::SMALL))]
+#[bench::small_headers(frames(Shape::SMALL_HEADERS))]
+#[bench::large(frames(Shape::LARGE))]
+#[bench::large_headers(frames(Shape::LARGE_HEADERS))]
+fn kafka_protocol_crc_alone(frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let borrowed: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+    assert_ne!(black_box(theirs::crc_alone(black_box(&borrowed))), 0);
+    frames
+}
+
+#[library_benchmark]
 #[bench::none(compressed("none"))]
 #[bench::gzip(compressed("gzip"))]
 #[bench::snappy(compressed("snappy"))]
@@ -62,6 +110,18 @@ fn builder(input: Input) -> Input {
     input
 }
 
-library_benchmark_group!(name = format, benchmarks = [crc, header_walk, record_walk, record_stream, builder]);
+library_benchmark_group!(
+    name = format,
+    benchmarks = [
+        crc,
+        header_walk,
+        record_walk,
+        record_walk_with_crc,
+        kafka_protocol_with_crc,
+        kafka_protocol_crc_alone,
+        record_stream,
+        builder
+    ]
+);
 
 main!(library_benchmark_groups = format);

@@ -1,6 +1,7 @@
 //! `cargo xtask bench <name>`: builds in release what is measured, and runs the benchmark of that name.
 
 mod append;
+mod format;
 mod start_idle;
 
 use std::process::ExitCode;
@@ -17,6 +18,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<ExitCode> {
     match options {
         BenchOptions::StartIdle(options) => start_idle::run(options),
         BenchOptions::Append(rest) => append::run(rest),
+        BenchOptions::Format { runs } => format::run(*runs),
     }
 }
 

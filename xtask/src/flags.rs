@@ -16,6 +16,7 @@ usage: cargo xtask <command>
   bench start-idle [--runs N] [--idle-seconds N] [--with-kafka]
                                  start to serving, idle memory, idle CPU of `weir serve`
   bench append [ARGS...]         the segment writer against plain loops on the same disk (--help for its ARGS)
+  bench format [--runs N]        batches and records against the checksum library and kafka-protocol, alternated
 
 interop also takes: --only PREFIX (checks whose name starts so), --keep (leave the work folder),
 --smoke HOST:PORT (only the client smoke, against a broker that runs already).
@@ -66,6 +67,8 @@ pub(crate) enum BenchOptions {
     StartIdle(StartIdleOptions),
     /// The arguments of the benchmark itself.
     Append(Vec<String>),
+    /// How often each work is measured.
+    Format { runs: u32 },
 }
 
 /// `bench start-idle`.
@@ -159,12 +162,22 @@ fn bench(words: &mut Words<'_>) -> Result<BenchOptions, String> {
     match words.next() {
         Some("start-idle") => start_idle(words).map(BenchOptions::StartIdle),
         Some("append") => Ok(BenchOptions::Append(words.rest.to_vec())),
+        Some("format") => {
+            let mut runs = 9;
+            while let Some(word) = words.next() {
+                match word {
+                    "--runs" => runs = small(words.number("--runs")?)?,
+                    other => return Err(unknown("bench format", other)),
+                }
+            }
+            Ok(BenchOptions::Format { runs })
+        }
         Some(other) => Err(format!("no benchmark {other:?}; there are {BENCHES}")),
         None => Err(format!("bench needs a name; there are {BENCHES}")),
     }
 }
 
-const BENCHES: &str = "start-idle and append";
+const BENCHES: &str = "start-idle, append and format";
 
 fn start_idle(words: &mut Words<'_>) -> Result<StartIdleOptions, String> {
     let mut options = StartIdleOptions { runs: 5, idle_seconds: 20, with_kafka: false };
@@ -259,6 +272,8 @@ mod tests {
             })),
         );
         check_parses("bench append --runs 1", &Command::Bench(BenchOptions::Append(words("--runs 1"))));
+        check_parses("bench format", &Command::Bench(BenchOptions::Format { runs: 9 }));
+        check_parses("bench format --runs 7", &Command::Bench(BenchOptions::Format { runs: 7 }));
     }
 
     #[test]
@@ -276,6 +291,7 @@ mod tests {
             ("interop", "--tier 1"),
             ("interop --tier 2", "2"),
             ("bench mirror", "mirror"),
+            ("bench format --fast", "--fast"),
         ] {
             let error = parse(&words(line)).expect_err(line);
             assert!(error.contains(word), "{line}: {error}");
