@@ -76,6 +76,8 @@ pub struct PwriteCounters {
     pub writes: u64,
     /// System calls that wrote them.
     pub write_calls: u64,
+    /// Those of them that the kernel was told to keep out of the page cache, and did.
+    pub uncached_write_calls: u64,
     /// Reads that were answered from the page cache.
     pub cached_reads: u64,
     /// Reads that a thread of the pool did.
@@ -455,7 +457,9 @@ impl PwriteIo {
             let slices: Vec<IoSlice<'_>> = rest.iter().map(|bytes| IoSlice::new(bytes)).collect();
             let position = at.saturating_add(u64::try_from(written).unwrap_or(u64::MAX));
             self.counters.write_calls += 1;
-            let mut count = match sys::write(&mut self.offered, file, position, &slices, uncached) {
+            let wrote = sys::write(&mut self.offered, file, position, &slices, uncached);
+            self.counters.uncached_write_calls += u64::from(uncached && self.offered.uncached_writes);
+            let mut count = match wrote {
                 Ok(0) => return (written, Err(ErrorKind::WriteZero.into())),
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -1047,3 +1051,6 @@ impl Io for PwriteIo {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

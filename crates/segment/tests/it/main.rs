@@ -12,6 +12,7 @@ mod pwrite;
 mod select;
 mod sim;
 mod support;
+mod system_calls;
 mod unkind;
 #[cfg(target_os = "linux")]
 mod uring;
