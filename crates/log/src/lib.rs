@@ -10,8 +10,8 @@
 //!
 //! Start from [`UnifiedLog::open`], [`UnifiedLog::append`] with [`AppendParams`], and [`LogView`], which is what readers
 //! may see. A batch is acknowledged when the high watermark reaches [`Appended::durable_at`], and the high watermark
-//! moves when a sync has covered it: [`UnifiedLog::sync_begin`] and [`UnifiedLog::sync_done`] share one sync between all
-//! appends before it.
+//! moves when a sync has covered it: [`UnifiedLog::flush`], [`UnifiedLog::sync_begin`] and [`UnifiedLog::on_done`] share
+//! writes and syncs between appends.
 //!
 //! ```
 //! use std::path::Path;
@@ -40,7 +40,7 @@
 //! let epoch = LeaderEpoch::ZERO;
 //! let appended = log.append(&mut io, batch.clone(), &AppendParams::client(epoch, now))?;
 //! assert_eq!(appended.base_offset, Offset::ZERO);
-//! assert!(log.view().high_watermark < appended.durable_at, "written, not durable");
+//! assert!(log.view().high_watermark < appended.durable_at, "gathered, not durable");
 //! log.sync(&mut io)?;
 //! assert!(log.view().high_watermark >= appended.durable_at);
 //!
@@ -65,7 +65,6 @@ mod config;
 mod error;
 mod gate;
 mod lookup;
-mod sync;
 mod unified_log;
 mod view;
 
@@ -73,7 +72,6 @@ pub use append::{AppendParams, Appended};
 pub use config::{Durability, LogConfig, MAX_UNSYNCED_BYTES, OpenOptions};
 pub use error::{AppendError, ChangeError, InvalidRecord, ReadError};
 pub use lookup::{OffsetSpec, TimestampOffset};
-pub use sync::SyncPlan;
 pub use unified_log::{Read, SegmentInfo, UnifiedLog};
 pub use view::{Isolation, LogView};
 pub use weir_recovery::{LastBatch, LoadError, RecoveryReport};

@@ -16,15 +16,15 @@ use weir_recovery::{
     LastBatch, LeaderEpochCache, LoadError, LoadedLog, LogLoader, PartitionFile, RecoveryConfig,
     RecoveryReport, aborted_entries, note_barrier,
 };
-use weir_segment::io::{Io, IoError, durable};
+use weir_segment::io::buffer::BufferPool;
+use weir_segment::io::{Done, Io, IoError, durable};
 use weir_segment::layout::LEADER_EPOCH_CHECKPOINT;
-use weir_segment::{AbortedTransaction, LocalLog, SegmentError, SyncTarget};
+use weir_segment::{AbortedTransaction, LocalLog, SegmentError};
 
 use crate::append::{AppendParams, Appended};
 use crate::config::{Durability, LogConfig, OpenOptions};
 use crate::error::{AppendError, ChangeError, InvalidRecord, ReadError};
 use crate::gate;
-use crate::sync::SyncPlan;
 use crate::view::{Isolation, LogView};
 
 /// What a read returned.
@@ -50,6 +50,10 @@ pub struct SegmentInfo {
 /// One partition's log: the one gate through which batches enter, and everything that can be asked of it.
 ///
 /// It owns no thread, no clock and no disk: every call that reads or writes is given the shard's [`Io`].
+///
+/// Appends are pipelined, and the shard moves them on: after its appends [`UnifiedLog::flush`], for each completion
+/// [`UnifiedLog::on_done`], and [`UnifiedLog::sync_begin`] whenever [`UnifiedLog::needs_sync`] says so and it wants to.
+/// After any other call it asks for [`UnifiedLog::progress`]: a call that had to wait may have met completions itself.
 #[derive(Debug)]
 pub struct UnifiedLog {
     pub(crate) dir: PathBuf,
@@ -63,11 +67,6 @@ pub struct UnifiedLog {
     pub(crate) last_batch: Option<LastBatch>,
     // INVARIANT: everything below is durable, or counts as durable by the configuration.
     high_watermark: Offset,
-    unsynced_bytes: u64,
-    /// What the next plan would cover; `None` if nothing is unsynced.
-    target: Option<SyncTarget>,
-    plan_out: Option<PlanOut>,
-    plans_made: u64,
     /// Leader epochs in memory differ from the checkpoint.
     epochs_unsaved: bool,
     offline: bool,
@@ -115,10 +114,6 @@ impl UnifiedLog {
             log_start_offset,
             last_batch,
             high_watermark,
-            unsynced_bytes: 0,
-            target: None,
-            plan_out: None,
-            plans_made: 0,
             epochs_unsaved,
             offline: false,
             view: Arc::new(view),
@@ -130,16 +125,18 @@ impl UnifiedLog {
 
     /// Appends batches, or answers that they are there already.
     ///
-    /// When it returns the bytes are written, not durable: acknowledge `acks=all` when the high watermark reaches
-    /// [`Appended::durable_at`]. A client or coordinator appends exactly one batch, which gets its base offset and leader
-    /// epoch here; replicated bytes stay as they are.
+    /// When it returns the bytes are gathered, neither written nor durable: acknowledge `acks=1` when
+    /// [`UnifiedLog::written_end_offset`] reaches [`Appended::durable_at`], and `acks=all` when the high watermark does.
+    /// A client or coordinator appends exactly one batch, which gets its base offset and leader epoch here; replicated
+    /// bytes stay as they are.
     ///
-    /// Cost: a CRC over the batches, one write, no copy; where a segment is started the syncs of the one before, and of
-    /// a producer snapshot.
+    /// Cost: a CRC over the batches, and what [`LocalLog::append_bytes`] costs; where a segment is started the syncs of
+    /// the one before, and of a producer snapshot.
     ///
     /// # Errors
     /// See [`AppendError`]. Nothing of the call was appended, and what is known is as before; after
-    /// [`AppendError::Log`] the partition is offline, and what it knows is found again by opening it.
+    /// [`AppendError::Log`], and if the write fails later, the partition is offline, and what it knows is found again by
+    /// opening it from its bytes (law B10).
     ///
     /// Source: Kafka's `UnifiedLog.append`.
     pub fn append(
@@ -152,7 +149,7 @@ impl UnifiedLog {
             return Err(AppendError::Offline);
         }
         let size = to_u64(records.len());
-        let (unsynced, max) = (self.unsynced_bytes, self.config.max_unsynced_bytes);
+        let (unsynced, max) = (self.log.unsynced_bytes(), self.config.max_unsynced_bytes);
         // A batch larger than the limit is taken when nothing else is unsynced.
         if unsynced > 0 && unsynced.saturating_add(size) > max {
             return Err(AppendError::TooMuchUnsynced { unsynced, max });
@@ -279,10 +276,11 @@ impl UnifiedLog {
         })
     }
 
-    /// Writes checked batches, then commits them one by one, in log order.
+    /// Hands checked batches to the log, then commits them one by one, in log order.
     ///
-    /// The order is the law: bytes first, then producer state, transaction index and leader epochs. If the bytes cannot
-    /// be written nothing has been committed (B10).
+    /// The order is the law: bytes first, then producer state, transaction index and leader epochs. If the log does not
+    /// take the bytes nothing has been committed; if their write fails later, the partition is offline, nothing of it was
+    /// published, acknowledged or snapshotted, and it is opened again from its bytes (B10).
     fn write(
         &mut self,
         io: &mut dyn Io,
@@ -300,14 +298,6 @@ impl UnifiedLog {
                 return Err(AppendError::Log { source });
             }
         };
-        if !done.rolled.is_empty() {
-            // Whatever was unsynced before is synced with the segment that was left.
-            self.unsynced_bytes = 0;
-            if let Some(out) = &mut self.plan_out {
-                out.covered_bytes = 0;
-            }
-        }
-        self.unsynced_bytes = self.unsynced_bytes.saturating_add(to_u64(bytes.len()));
         let mut written = Written { barriers: Vec::new(), tolerated_count: 0 };
         let mut rolled = done.rolled.iter().copied().peekable();
         let mut segment = first_segment;
@@ -343,17 +333,7 @@ impl UnifiedLog {
             written.barriers.extend(applied.barrier);
             self.last_batch = Some(LastBatch::of(&batch));
         }
-        self.target = match self.log.sync_target(io) {
-            Ok(target) => target,
-            Err(source) => {
-                self.offline = true;
-                return Err(AppendError::Log { source });
-            }
-        };
-        if self.config.durability == Durability::Written {
-            self.high_watermark = self.log.log_end_offset();
-        }
-        if self.config.durability == Durability::Written || !done.rolled.is_empty() {
+        if !done.rolled.is_empty() {
             self.publish();
         }
         Ok(written)
@@ -417,35 +397,59 @@ impl UnifiedLog {
 
     // Durability.
 
-    /// What must be synced for everything appended so far to be durable; `None` if nothing must, or a plan is out.
-    pub fn sync_begin(&mut self) -> Option<SyncPlan> {
-        if self.offline || self.plan_out.is_some() {
-            return None;
-        }
-        let target = self.target.take()?;
-        self.plans_made += 1;
-        let (number, end_offset) = (self.plans_made, target.end_offset);
-        self.plan_out = Some(PlanOut { number, end_offset, covered_bytes: self.unsynced_bytes });
-        Some(SyncPlan { number, target })
+    /// Gives it what a shard shares among its logs: see [`LocalLog::attach`].
+    pub fn attach(&mut self, owner: u32, pool: BufferPool) {
+        self.log.attach(owner, pool);
     }
 
-    /// The outcome of a plan. On success the high watermark moves, and the new view is returned if it differs from the
-    /// published one; on failure the partition goes offline, and nobody syncs again.
-    pub fn sync_done(&mut self, plan: SyncPlan, result: Result<(), IoError>) -> Option<Arc<LogView>> {
-        let Some(out) = self.plan_out.take_if(|out| out.number == plan.number) else {
-            // The log was cut since and synced by that.
-            return None;
+    /// Submits what was appended, as far as writes in flight and the queue allow: see [`LocalLog::flush`].
+    pub fn flush(&mut self, io: &mut dyn Io) {
+        if !self.offline {
+            self.log.flush(io);
+        }
+    }
+
+    /// Submits one sync for every append that has been written; false if there is nothing to do, one is in flight, or the
+    /// queue is full. That is group commit: what is written while it runs shares the next one.
+    pub fn sync_begin(&mut self, io: &mut dyn Io) -> bool {
+        !self.offline && self.log.sync_begin(io)
+    }
+
+    /// Takes the completion of a write or a sync. The high watermark moves with what has become durable, and the new view
+    /// is returned if it differs from the published one. A failure takes the partition offline, and nobody tries again.
+    ///
+    /// # Errors
+    /// The completion itself, if it belongs to nobody here.
+    pub fn on_done(&mut self, done: Done) -> Result<Option<Arc<LogView>>, Done> {
+        self.log.on_done(done)?;
+        Ok(self.progress())
+    }
+
+    /// Publishes what has become durable since the last look, and goes offline if a write or a sync has failed.
+    pub fn progress(&mut self) -> Option<Arc<LogView>> {
+        if let (false, Some(error)) = (self.offline, self.log.failure()) {
+            tracing::error!(%error, dir = %self.dir.display(), "partition is offline");
+        }
+        self.offline |= self.log.has_failed();
+        let durable = match self.config.durability {
+            Durability::Synced => self.log.synced_end_offset(),
+            Durability::Written => self.log.written_end_offset(),
         };
-        if let Err(error) = result {
-            self.offline = true;
-            self.log.synced(&plan.target, false);
-            tracing::error!(%error, dir = %self.dir.display(), "sync failed, partition is offline");
+        if durable <= self.high_watermark {
             return None;
         }
-        self.log.synced(&SyncTarget { end_offset: out.end_offset, ..plan.target }, true);
-        self.unsynced_bytes = self.unsynced_bytes.saturating_sub(out.covered_bytes);
-        self.high_watermark = self.high_watermark.max(out.end_offset);
+        self.high_watermark = durable;
         self.publish()
+    }
+
+    /// Lets go of what only a log that is appended to needs, if everything is durable: see [`LocalLog::rest`].
+    ///
+    /// # Errors
+    /// [`ChangeError::Log`]; the partition is then offline.
+    pub fn rest(&mut self, io: &mut dyn Io) -> Result<bool, ChangeError> {
+        self.check_online()?;
+        let rested = self.log.rest(io);
+        self.or_offline(rested)
     }
 
     /// Syncs everything appended so far and publishes it, blocking: for stops.
@@ -454,8 +458,8 @@ impl UnifiedLog {
     /// [`ChangeError::Log`] if the sync failed; the partition is then offline.
     pub fn sync(&mut self, io: &mut dyn Io) -> Result<Arc<LogView>, ChangeError> {
         self.check_online()?;
-        let flushed = self.log.flush(io);
-        self.or_offline(flushed)?;
+        let synced = self.log.sync(io);
+        self.or_offline(synced)?;
         self.all_synced();
         Ok(self.view())
     }
@@ -463,10 +467,6 @@ impl UnifiedLog {
     /// Everything in the log is durable.
     fn all_synced(&mut self) {
         self.high_watermark = self.log.log_end_offset();
-        self.unsynced_bytes = 0;
-        self.target = None;
-        // A plan that is out covers less than this.
-        self.plan_out = None;
         self.publish();
     }
 
@@ -495,10 +495,46 @@ impl UnifiedLog {
         self.offline
     }
 
-    /// Bytes written and not yet synced.
+    /// The write or sync that took the partition offline, if it was one.
+    #[must_use]
+    pub fn failure(&self) -> Option<&IoError> {
+        self.log.failure()
+    }
+
+    /// Bytes appended and not yet written.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.log.unwritten_bytes()
+    }
+
+    /// Bytes appended and not yet synced.
     #[must_use]
     pub fn unsynced_bytes(&self) -> u64 {
-        self.unsynced_bytes
+        self.log.unsynced_bytes()
+    }
+
+    /// Up to where every append has been written: what `acks=1` waits for.
+    #[must_use]
+    pub fn written_end_offset(&self) -> Offset {
+        self.log.written_end_offset()
+    }
+
+    /// Whether [`UnifiedLog::flush`] has something to submit, now or once a write in flight was reaped.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        !self.offline && self.log.has_unsent()
+    }
+
+    /// Whether [`UnifiedLog::sync_begin`] has something to do.
+    #[must_use]
+    pub fn needs_sync(&self) -> bool {
+        !self.offline && self.log.needs_sync()
+    }
+
+    /// Whether writes or a sync of this log are in flight: their completions come by [`UnifiedLog::on_done`].
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.log.is_busy()
     }
 
     /// Where the next batch goes, whether durable or not.
@@ -874,16 +910,6 @@ fn view_of(
         log_end_offset: log.log_end_offset(),
         leader_epoch: epochs.latest().map(|entry| entry.epoch),
     }
-}
-
-/// A plan that was handed out and not yet handed back.
-#[derive(Debug, Clone, Copy)]
-struct PlanOut {
-    number: u64,
-    /// The offset that it may still make durable.
-    end_offset: Offset,
-    /// How much of what is counted as unsynced it covers.
-    covered_bytes: u64,
 }
 
 struct Written {

@@ -12,7 +12,7 @@
 //!
 //! ```
 //! use weir_format::{BatchBuilder, Offset, RecordBatch, TimestampMs};
-//! use weir_segment::io::{exact, pwrite::{PwriteConfig, PwriteIo}};
+//! use weir_segment::io::{Io, Wait, pwrite::{PwriteConfig, PwriteIo}};
 //! use weir_segment::{LocalLog, SegmentConfig};
 //!
 //! let dir = tempfile::tempdir()?;
@@ -23,10 +23,18 @@
 //! let bytes = BatchBuilder::new().record(now, Some(b"key"), Some(b"value")).build()?;
 //! log.append(&mut io, &RecordBatch::parse(&bytes)?, now)?;
 //!
-//! // One sync makes durable whatever was appended before it.
-//! let target = log.sync_target(&mut io)?.expect("something was appended");
-//! exact::sync(&mut io, target.file, target.what)?;
-//! log.synced(&target, true);
+//! // It has been gathered. A flush submits it, and one sync makes durable whatever was written before it. A shard does
+//! // this for many logs and many appends at a time; `LocalLog::sync` does it for one.
+//! let mut done = Vec::new();
+//! while log.synced_end_offset() < log.log_end_offset() {
+//!     log.flush(&mut io);
+//!     log.sync_begin(&mut io);
+//!     io.reap(Wait::Block, &mut done)?;
+//!     for done in done.drain(..) {
+//!         log.on_done(done).expect("nobody else uses this disk");
+//!     }
+//!     assert!(log.failure().is_none());
+//! }
 //!
 //! let read = log.read(&mut io, Offset::ZERO, 1_024, log.log_end_offset(), true)?;
 //! assert_eq!(read.bytes, bytes);
@@ -38,6 +46,7 @@
 
 #![deny(unsafe_code)]
 
+mod appender;
 pub mod checkpoint;
 mod config;
 mod error;
@@ -53,9 +62,10 @@ mod time_index;
 mod transaction_index;
 mod walk;
 
+pub use appender::ticket_owner;
 pub use config::{SegmentConfig, SegmentConfigError};
 pub use error::SegmentError;
-pub use local_log::{FoundBatch, LocalLog, LogAppend, ReadSlice, SyncTarget, Tail, TimestampAnswer};
+pub use local_log::{FoundBatch, LocalLog, LogAppend, ReadSlice, Tail, TimestampAnswer};
 pub use log_segment::LogSegment;
 pub use metadata_files::{
     CleanShutdown, MetaProperties, MetadataFormatError, PartitionMetadata, parse_properties,

@@ -3,17 +3,20 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_format::{
     BatchError, LeaderEpoch, Offset, RecordBatch, RecordError, TimestampMs, TimestampType, header_of,
 };
 
+use crate::appender::{Appender, MAX_UNWRITTEN, Settled, again};
 use crate::config::SegmentConfig;
 use crate::error::SegmentError;
-use crate::io::{FileId, Io, IoError, SyncKind, exact};
+use crate::io::buffer::BufferPool;
+use crate::io::{Done, FileId, Io, IoError, Operation, SyncKind, Wait, exact};
 use crate::layout::{FileKind, SegmentFileName, Stage};
-use crate::log_segment::{LogSegment, Scan};
+use crate::log_segment::{LogSegment, Scan, UsedSegment};
 use crate::time_index::TimestampOffset;
 use crate::transaction_index::{AbortedTransaction, TransactionIndex};
 use crate::walk::{BatchInfo, BatchWalker, to_u64};
@@ -21,14 +24,23 @@ use crate::walk::{BatchInfo, BatchWalker, to_u64};
 /// How many readers' places are remembered, so that reading on needs no index.
 const REMEMBERED_PLACES: usize = 8;
 
+/// How many bytes of buffers a log without a pool of its shard keeps.
+const OWN_POOL: usize = 4 << 20;
+
 /// The segments of one partition: appended to at their end, read by offset, cut at either side.
 ///
-/// It knows nothing of producers, leader epochs or durability promises: [`LocalLog::sync_target`] says what a caller has
-/// to sync, and `append` does not wait for it. After a failed change it takes no further one
-/// ([`SegmentError::Failed`]) until it is opened again: what its files say then is the truth.
+/// Appends are pipelined. [`LocalLog::append`] gathers and returns; [`LocalLog::flush`] submits what was gathered;
+/// [`LocalLog::sync_begin`] submits one sync for all that has been written since the last; whoever reaps hands
+/// completions to [`LocalLog::on_done`], until [`LocalLog::written_end_offset`] and [`LocalLog::synced_end_offset`] are
+/// where they are wanted. [`LocalLog::settle`] and [`LocalLog::sync`] do all that and wait. Every other change waits for
+/// what is in flight by itself.
+///
+/// It knows nothing of producers, leader epochs or of when something may be acknowledged. After a failed change, write
+/// or sync it takes no further one ([`SegmentError::Failed`]) until it is opened again: what its files say then is the
+/// truth.
 #[derive(Debug)]
 pub struct LocalLog {
-    dir: PathBuf,
+    dir: Arc<Path>,
     config: SegmentConfig,
     // INVARIANT: never empty; the last one is active, and its indexes are in memory.
     segments: BTreeMap<Offset, LogSegment>,
@@ -36,6 +48,13 @@ pub struct LocalLog {
     synced_end_offset: Offset,
     tail: Option<Tail>,
     failed: bool,
+    /// What failed, if it was a write or a sync.
+    failure: Option<IoError>,
+    /// The growing end of the active segment, from the first append on.
+    // INVARIANT: it is of the `.log` file of the active segment, and ends where that does.
+    appender: Option<Appender>,
+    owner: u32,
+    pool: BufferPool,
     // Offset, base of its segment, and where in it the first batch with this or a higher offset starts.
     places: VecDeque<(Offset, Offset, u64)>,
 }
@@ -62,17 +81,6 @@ pub struct LogAppend {
     pub last_offset: Offset,
     /// Bases of the segments that were made for it.
     pub rolled: Vec<Offset>,
-}
-
-/// What has to be synced for everything below `end_offset` to be durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SyncTarget {
-    /// The file for [`Op::Sync`](crate::io::Op::Sync).
-    pub file: FileId,
-    /// The kind of sync.
-    pub what: SyncKind,
-    /// The log end offset now.
-    pub end_offset: Offset,
 }
 
 /// Whole batches read from the log.
@@ -125,9 +133,10 @@ impl LocalLog {
         config: SegmentConfig,
         start: Offset,
     ) -> Result<LocalLog, SegmentError> {
+        let dir: Arc<Path> = Arc::from(dir);
         let mut segments = BTreeMap::new();
         let mut others = Vec::new();
-        for path in io.list(dir)? {
+        for path in io.list(&dir)? {
             let Some(name) = SegmentFileName::of(&path) else { continue };
             if path.file_name() != Some(std::ffi::OsStr::new(&name.to_string())) {
                 // Not written with twenty digits: not by any Kafka.
@@ -138,7 +147,7 @@ impl LocalLog {
                 (Stage::Swap, _) => return Err(SegmentError::UnfinishedSwap { path }),
                 (Stage::Live, FileKind::Log) => {
                     let size = io.metadata(&path)?.map_or(0, |metadata| metadata.size);
-                    segments.insert(name.base_offset, LogSegment::found(dir, name.base_offset, size));
+                    segments.insert(name.base_offset, LogSegment::found(&dir, name.base_offset, size));
                 }
                 (Stage::Live, FileKind::Snapshot) => {}
                 (Stage::Live, _) => others.push((name.base_offset, path)),
@@ -151,16 +160,20 @@ impl LocalLog {
             }
         }
         if segments.is_empty() {
-            segments.insert(start, LogSegment::create(io, dir, start, None)?);
+            segments.insert(start, LogSegment::create(io, &dir, start, None)?);
         }
         let mut log = LocalLog {
-            dir: dir.to_path_buf(),
+            dir,
             config,
             segments,
             log_end_offset: start,
             synced_end_offset: start,
             tail: None,
             failed: false,
+            failure: None,
+            appender: None,
+            owner: 0,
+            pool: BufferPool::new(OWN_POOL),
             places: VecDeque::new(),
         };
         log.activate_last(io)?;
@@ -182,7 +195,17 @@ impl LocalLog {
         self.config = config;
     }
 
-    /// The offset behind the last batch.
+    /// Gives it what a shard shares among its logs: the pool of buffers, and an owner for its tickets, by which the shard
+    /// finds the log that a completion belongs to ([`ticket_owner`](crate::ticket_owner)).
+    pub fn attach(&mut self, owner: u32, pool: BufferPool) {
+        self.owner = owner;
+        self.pool = pool;
+        if let Some(appender) = &mut self.appender {
+            appender.set_owner(owner);
+        }
+    }
+
+    /// The offset behind the last batch, written or not; after a failure, behind the last one that is known to be written.
     pub fn log_end_offset(&self) -> Offset {
         self.log_end_offset
     }
@@ -215,22 +238,27 @@ impl LocalLog {
         self.tail.as_ref()
     }
 
-    /// Whether an earlier change failed.
+    /// Whether an earlier change, write or sync failed.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    fn active_mut(&mut self) -> &mut LogSegment {
+    /// The write or sync that failed. A sync that failed stands before a write: nothing is known of the file then.
+    pub fn failure(&self) -> Option<&IoError> {
+        self.failure.as_ref()
+    }
+
+    fn active_mut(&mut self) -> &mut UsedSegment {
         match self.segments.values_mut().next_back() {
-            Some(segment) => segment,
+            Some(segment) => segment.to_use(),
             None => unreachable!("a log has at least one segment"),
         }
     }
 
-    fn segment_mut(&mut self, base_offset: Offset) -> Result<&mut LogSegment, SegmentError> {
+    fn segment_mut(&mut self, base_offset: Offset) -> Result<&mut UsedSegment, SegmentError> {
         match self.segments.get_mut(&base_offset) {
-            Some(segment) => Ok(segment),
-            None => Err(SegmentError::NoSegment { dir: self.dir.clone(), base_offset }),
+            Some(segment) => Ok(segment.to_use()),
+            None => Err(SegmentError::NoSegment { dir: self.dir.to_path_buf(), base_offset }),
         }
     }
 
@@ -250,12 +278,12 @@ impl LocalLog {
         change: impl FnOnce(&mut LocalLog) -> Result<T, SegmentError>,
     ) -> Result<T, SegmentError> {
         if self.failed {
-            return Err(SegmentError::Failed { dir: self.dir.clone() });
+            return Err(SegmentError::Failed { dir: self.dir.to_path_buf() });
         }
         let result = change(self);
         if let Err(error) = &result {
             // What was refused before anything was done has changed nothing.
-            self.failed = !matches!(
+            let changed = !matches!(
                 error,
                 SegmentError::NotBatches { .. }
                     | SegmentError::NotMonotonic { .. }
@@ -263,8 +291,21 @@ impl LocalLog {
                     | SegmentError::Tail { .. }
                     | SegmentError::NoSegment { .. }
             );
+            if changed {
+                self.fail();
+            }
         }
         result
+    }
+
+    /// Takes no further change. What is not known to be written is no part of the log any more.
+    fn fail(&mut self) {
+        self.failed = true;
+        if let Some(appender) = &self.appender {
+            let (written, end) = (appender.written(), appender.written_end_offset());
+            self.active_mut().forget_above(written);
+            self.log_end_offset = self.log_end_offset.min(end);
+        }
     }
 
     fn activate_last(&mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
@@ -278,8 +319,8 @@ impl LocalLog {
         self.log_end_offset = scan.next_offset;
         self.synced_end_offset = scan.next_offset;
         self.places.clear();
+        let base_offset = self.active().base_offset();
         let active = self.active_mut();
-        let base_offset = active.base_offset();
         self.tail = match scan.stopped_by {
             None => None,
             Some(error) => {
@@ -298,18 +339,14 @@ impl LocalLog {
     /// the segment's base.
     pub fn needs_roll(&self, batch: &RecordBatch<'_>, now: TimestampMs) -> bool {
         let header = batch.header();
-        self.active().needs_roll(
-            &self.config,
-            header.last_offset(),
-            to_u64(header.size()),
-            header.max_timestamp(),
-            now,
-        )
+        let (config, size, last) = (&self.config, to_u64(header.size()), header.last_offset());
+        let active = self.active().used();
+        active.is_some_and(|active| active.needs_roll(config, last, size, header.max_timestamp(), now))
     }
 
     /// Appends one batch; see [`LocalLog::append_bytes`].
     ///
-    /// Cost: one copy of the batch.
+    /// Cost: one more copy of the batch than [`LocalLog::append_bytes`].
     ///
     /// # Errors
     /// As [`LocalLog::append_bytes`].
@@ -324,9 +361,12 @@ impl LocalLog {
 
     /// Appends whole batches, whose offsets ascend from the log end offset; gaps are taken.
     ///
-    /// When it returns, the bytes have been written, not synced. Frames and headers are looked at, no CRC.
+    /// When it returns, the bytes have been gathered, and neither written nor synced: [`LocalLog::flush`] submits them.
+    /// It waits only if a segment is left, or if more than 8 MiB of this log wait to be written. Frames and headers are
+    /// looked at, no CRC.
     ///
-    /// Cost: no copy; one write, and for each segment that is started the syncs of the one before.
+    /// Cost: one copy, or none where the backend takes the bytes as they are (64 KiB and more); for each segment that is
+    /// started the syncs of the one before.
     ///
     /// # Errors
     /// [`SegmentError::NotBatches`], [`SegmentError::NotMonotonic`], [`SegmentError::Tail`]: nothing was changed.
@@ -407,10 +447,10 @@ impl LocalLog {
         let config = self.config;
         let mut rest = batches;
         while let Some(first) = rest.first() {
-            let roll = |segment: &LogSegment, b: &BatchInfo| {
+            let roll = |segment: &UsedSegment, b: &BatchInfo| {
                 segment.needs_roll(&config, b.last_offset, b.size, b.max_timestamp, now)
             };
-            if roll(self.active(), first) {
+            if roll(self.active_mut(), first) {
                 self.roll_to(io, first.base_offset, now)?;
                 done.rolled.push(first.base_offset);
             }
@@ -431,11 +471,16 @@ impl LocalLog {
             let Some(last) = group.last() else { break };
             let range = |position: u64| usize::try_from(position).unwrap_or(usize::MAX);
             let part = bytes.slice(range(first.position)..range(last.end()));
-            let file = active.writable_log(io)?;
-            if let Err(error) = exact::write_all(io, file, start, part) {
-                active.forget_above(start);
-                return Err(error.into());
+            let size = active.size();
+            if let Err(error) = self.gather(io, start, part, last.next_offset) {
+                self.active_mut().forget_above(start);
+                return Err(error);
             }
+            assert_eq!(
+                self.appender.as_ref().map(Appender::end),
+                Some(size),
+                "the appender ends where the log does"
+            );
             self.log_end_offset = last.next_offset;
         }
         Ok(done)
@@ -467,10 +512,12 @@ impl LocalLog {
             assert_eq!(self.active().size(), 0, "a segment with batches does not end at its base");
             return Ok(());
         }
+        self.quiesce(io)?;
         let active = self.active_mut();
         active.finish(io)?;
-        active.deactivate(io)?;
-        self.synced_end_offset = self.log_end_offset;
+        self.all_synced();
+        self.appender = None;
+        self.active_mut().deactivate(io)?;
         let segment = LogSegment::create(io, &self.dir, base, Some(now))?;
         self.segments.insert(base, segment);
         self.log_end_offset = base;
@@ -478,30 +525,94 @@ impl LocalLog {
         Ok(())
     }
 
-    // Durability.
-
-    /// What has to be synced for everything appended so far to be durable; `None` if it is.
-    ///
-    /// The caller submits the sync, so that one covers many appends, and says [`LocalLog::synced`] when it was reaped.
-    ///
-    /// # Errors
-    /// [`SegmentError::Io`] if the file cannot be opened.
-    pub fn sync_target(&mut self, io: &mut dyn Io) -> Result<Option<SyncTarget>, SegmentError> {
-        if self.synced_end_offset >= self.log_end_offset {
-            return Ok(None);
+    /// Hands bytes that are to stand at `start`, the end of the active segment, to its appender.
+    fn gather(
+        &mut self,
+        io: &mut dyn Io,
+        start: u64,
+        bytes: Bytes,
+        end_offset: Offset,
+    ) -> Result<(), SegmentError> {
+        if self.appender.is_none() {
+            let file = self.active_mut().writable_log(io)?;
+            let (owner, pool) = (self.owner, self.pool.clone());
+            self.appender = Some(Appender::new(io, file, owner, pool, start, self.log_end_offset));
         }
-        let end_offset = self.log_end_offset;
-        let file = self.active_mut().writable_log(io)?;
-        Ok(Some(SyncTarget { file, what: SyncKind::Data, end_offset }))
+        let size = to_u64(bytes.len());
+        let has_room = |appender: &Appender| {
+            appender.is_written() || appender.unwritten().saturating_add(size) <= MAX_UNWRITTEN
+        };
+        if !self.appender.as_ref().is_some_and(has_room) {
+            self.wait(io, has_room)?;
+        }
+        if let Some(appender) = &mut self.appender {
+            appender.take(bytes, end_offset);
+        }
+        Ok(())
     }
 
-    /// Takes note that a sync was reaped, and whether it succeeded. After a failure no further change is taken.
-    pub fn synced(&mut self, target: &SyncTarget, succeeded: bool) {
-        if succeeded {
-            let end = target.end_offset.min(self.log_end_offset);
-            self.synced_end_offset = self.synced_end_offset.max(end);
-        } else {
-            self.failed = true;
+    // Writing and durability.
+
+    /// Submits what was gathered, as far as writes in flight and the queue allow. Call it again after completions as long
+    /// as [`LocalLog::has_unsent`] says so: what shares a block with a write in flight waits for it (D11), and takes along
+    /// what arrives meanwhile.
+    ///
+    /// Cost: no copy but of the last block; a write per MiB, and one for the last block behind 64 KiB or more.
+    pub fn flush(&mut self, io: &mut dyn Io) {
+        if !self.failed
+            && let Some(appender) = &mut self.appender
+        {
+            appender.flush(io);
+        }
+    }
+
+    /// Submits a sync that covers every append whose write has been reaped. False, and nothing was done, if there is none
+    /// that is not durable, a sync of this log is in flight, or the queue is full.
+    ///
+    /// One at a time, so that what is written while it runs shares the next one.
+    pub fn sync_begin(&mut self, io: &mut dyn Io) -> bool {
+        match &mut self.appender {
+            Some(appender) if !self.failed => appender.sync_begin(io),
+            _ => false,
+        }
+    }
+
+    /// Takes the completion of a write or a sync of this log; afterwards look at [`LocalLog::written_end_offset`],
+    /// [`LocalLog::synced_end_offset`] and [`LocalLog::has_failed`].
+    ///
+    /// # Errors
+    /// The completion itself, if it belongs to nobody here.
+    pub fn on_done(&mut self, done: Done) -> Result<(), Done> {
+        let Some(appender) = &mut self.appender else { return Err(done) };
+        let settled = appender.on_done(done)?;
+        if !self.failed {
+            self.synced_end_offset = self.synced_end_offset.max(appender.synced_end_offset());
+        }
+        match settled {
+            Settled::Write => {
+                if self.failed {
+                    // One that was in flight before the one that failed.
+                    let end = appender.written_end_offset();
+                    self.log_end_offset = self.log_end_offset.max(end);
+                }
+            }
+            Settled::Sync => {}
+            Settled::Failed(error) => {
+                let is_sync = error.at().operation == Operation::Sync;
+                if self.failure.is_none() || is_sync {
+                    self.failure = Some(error);
+                }
+                self.fail();
+            }
+        }
+        Ok(())
+    }
+
+    /// Up to where every append has been written: it survives the process, not the machine.
+    pub fn written_end_offset(&self) -> Offset {
+        match &self.appender {
+            Some(appender) => appender.written_end_offset(),
+            None => self.log_end_offset,
         }
     }
 
@@ -512,20 +623,125 @@ impl LocalLog {
         self.synced_end_offset
     }
 
+    /// Bytes appended and not yet written.
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.appender.as_ref().map_or(0, Appender::unwritten)
+    }
+
+    /// Bytes appended and not yet durable.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.appender.as_ref().map_or(0, Appender::unsynced)
+    }
+
+    /// Whether a flush has something to submit, now or once a write in flight was reaped.
+    pub fn has_unsent(&self) -> bool {
+        !self.failed && self.appender.as_ref().is_some_and(Appender::has_unsent)
+    }
+
+    /// Whether [`LocalLog::sync_begin`] has something to do.
+    pub fn needs_sync(&self) -> bool {
+        !self.failed && self.appender.as_ref().is_some_and(Appender::needs_sync)
+    }
+
+    /// Whether writes or a sync of this log are in flight.
+    pub fn is_busy(&self) -> bool {
+        self.appender.as_ref().is_some_and(Appender::is_busy)
+    }
+
+    /// Flushes and reaps until `until` holds. Completions of others are kept for the next reap.
+    fn wait(&mut self, io: &mut dyn Io, until: impl Fn(&Appender) -> bool) -> Result<(), SegmentError> {
+        let (mut done, mut others) = (Vec::new(), Vec::new());
+        let outcome = loop {
+            if self.failed {
+                break Err(self.failed_error());
+            }
+            let Some(appender) = &mut self.appender else { break Ok(()) };
+            appender.flush(io);
+            if until(appender) {
+                break Ok(());
+            }
+            if let Err(error) = io.reap(Wait::Block, &mut done) {
+                self.fail();
+                break Err(error.into());
+            }
+            others.extend(done.drain(..).filter_map(|done| self.on_done(done).err()));
+        };
+        if !others.is_empty() {
+            io.put_back(others);
+        }
+        outcome
+    }
+
+    /// Why the log takes nothing: what failed, or that something did.
+    fn failed_error(&self) -> SegmentError {
+        match &self.failure {
+            Some(error) => SegmentError::Io(again(error)),
+            None => SegmentError::Failed { dir: self.dir.to_path_buf() },
+        }
+    }
+
+    /// Waits until everything that was appended is written. Blocking.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`] if a write or a sync failed, [`SegmentError::Failed`].
+    pub fn settle(&mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
+        self.wait(io, Appender::is_written)
+    }
+
+    /// Waits until everything is written and nothing is in flight on the active segment, so that it may be cut.
+    fn quiesce(&mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
+        self.wait(io, |appender| appender.is_written() && !appender.is_syncing())
+    }
+
+    /// What a lookup needs: everything is written. A log that failed is what was written.
+    fn settle_to_read(&mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
+        if self.failed { Ok(()) } else { self.settle(io) }
+    }
+
     /// Makes everything durable: the active segment and its transaction index. Blocking.
     ///
     /// # Errors
-    /// [`SegmentError::Io`].
-    pub fn flush(&mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
+    /// [`SegmentError::Io`], [`SegmentError::Failed`].
+    pub fn sync(&mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
         self.change(|log| {
+            log.quiesce(io)?;
             let active = log.active_mut();
             let file = active.writable_log(io)?;
             // DURABLE: every batch of the active segment; older ones were synced when they were left.
             exact::sync(io, file, SyncKind::All)?;
-            active.sync_transactions(io)?;
             log.write_transactions(io)?;
-            log.synced_end_offset = log.log_end_offset;
+            log.all_synced();
             Ok(())
+        })
+    }
+
+    fn all_synced(&mut self) {
+        self.synced_end_offset = self.log_end_offset;
+        if let Some(appender) = &mut self.appender {
+            appender.synced_whole();
+        }
+    }
+
+    /// Lets go of what only a log that is appended to needs: its open file, with the space that was allocated behind its
+    /// end (D13), and its last block. False, and nothing was done, unless everything is durable and nothing in flight.
+    ///
+    /// The next append opens the file again.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`] if the file could not be cut; the log takes no further change.
+    pub fn rest(&mut self, io: &mut dyn Io) -> Result<bool, SegmentError> {
+        if self.failed {
+            return Ok(false);
+        }
+        if let Some(appender) = &self.appender
+            && (!appender.is_written() || appender.is_busy() || appender.needs_sync())
+        {
+            return Ok(false);
+        }
+        self.change(|log| {
+            log.appender = None;
+            log.active_mut().rest(io)?;
+            Ok(true)
         })
     }
 
@@ -536,7 +752,9 @@ impl LocalLog {
     pub fn close(mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
         let finished = self.change(|log| {
             log.check_no_tail()?;
+            log.quiesce(io)?;
             log.active_mut().finish(io)?;
+            log.all_synced();
             Ok(io.sync_dir(&log.dir)?)
         });
         self.abandon(io).and(finished)
@@ -547,7 +765,7 @@ impl LocalLog {
     /// # Errors
     /// [`SegmentError::Io`].
     pub fn abandon(mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
-        for segment in self.segments.values_mut() {
+        for segment in self.segments.values_mut().filter_map(LogSegment::used_mut) {
             segment.close(io)?;
         }
         Ok(())
@@ -579,6 +797,9 @@ impl LocalLog {
         if from >= end {
             return Ok(nothing);
         }
+        if end > self.written_end_offset() {
+            self.settle_to_read(io)?;
+        }
         let config = self.config;
         let mut at = Some(start);
         while let Some(base) = at {
@@ -597,7 +818,7 @@ impl LocalLog {
             let bytes = segment.read(io, first.position, budget.max(first.size))?;
             let (size, next_offset) =
                 whole_batches(&bytes, end).map_err(|(at, source)| SegmentError::Invalid {
-                    path: segment.log_path().to_path_buf(),
+                    path: segment.log_path(),
                     position: first.position.saturating_add(to_u64(at)),
                     source,
                 })?;
@@ -641,7 +862,7 @@ impl LocalLog {
     pub fn largest_timestamp(&mut self, io: &mut dyn Io) -> Result<Option<TimestampOffset>, SegmentError> {
         let config = self.config;
         let mut largest: Option<TimestampOffset> = None;
-        for segment in self.segments.values_mut() {
+        for segment in self.segments.values_mut().map(LogSegment::to_use) {
             if let Some(found) = segment.largest_timestamp(io, &config)?
                 && largest.is_none_or(|largest| largest.timestamp < found.timestamp)
             {
@@ -683,6 +904,7 @@ impl LocalLog {
     /// # Errors
     /// [`SegmentError::Io`], [`SegmentError::Invalid`], [`SegmentError::OutOfRange`].
     pub fn batch_at(&mut self, io: &mut dyn Io, offset: Offset) -> Result<Option<FoundBatch>, SegmentError> {
+        self.settle_to_read(io)?;
         let start = self.check_range(offset)?;
         let config = self.config;
         let mut at = Some(start);
@@ -701,12 +923,14 @@ impl LocalLog {
     /// # Errors
     /// [`SegmentError::Io`], [`SegmentError::Invalid`].
     pub fn last_batch(&mut self, io: &mut dyn Io) -> Result<Option<FoundBatch>, SegmentError> {
+        self.settle_to_read(io)?;
         let config = self.config;
         let Some(last) = Offset::new(self.log_end_offset.get().saturating_sub(1)) else { return Ok(None) };
         for segment in self.segments.values_mut().rev() {
             if segment.size() == 0 {
                 continue;
             }
+            let segment = segment.to_use();
             // The last offset of an older segment may lie well below the base of its successor.
             let mut found = segment.locate(io, &config, last, None)?;
             if found.is_none() {
@@ -734,6 +958,7 @@ impl LocalLog {
         timestamp: TimestampMs,
         from: Offset,
     ) -> Result<Option<FoundBatch>, SegmentError> {
+        self.settle_to_read(io)?;
         let start = self.check_range(from)?;
         let config = self.config;
         let mut at = Some(start);
@@ -802,7 +1027,8 @@ impl LocalLog {
 
     // Aborted transactions.
 
-    /// Adds an aborted transaction to the index of the active segment, which holds its ABORT or barrier.
+    /// Adds an aborted transaction to the index of the active segment, which holds its ABORT or barrier. The file follows
+    /// when the segment is left, or by [`LocalLog::sync`] and [`LocalLog::write_transactions`].
     ///
     /// # Errors
     /// [`SegmentError::Io`], [`SegmentError::TransactionIndex`].
@@ -826,7 +1052,7 @@ impl LocalLog {
     ) -> Result<Vec<AbortedTransaction>, SegmentError> {
         let mut found = Vec::new();
         let first = self.floor(from).unwrap_or_else(|| self.first_offset());
-        for segment in self.segments.range_mut(first..).map(|(_, segment)| segment) {
+        for segment in self.segments.range_mut(first..).map(|(_, segment)| segment.to_use()) {
             if segment.collect_aborted(io, from, end, &mut found)? {
                 break;
             }
@@ -883,7 +1109,8 @@ impl LocalLog {
     /// [`IoError`]; the log goes on with what is in memory. Until this works, producer state that covers the segments
     /// must not be trusted by a later start.
     pub fn write_transactions(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
-        self.segments.values_mut().try_for_each(|segment| segment.write_transactions(io))
+        let mut used = self.segments.values_mut().filter_map(LogSegment::used_mut);
+        used.try_for_each(|segment| segment.write_transactions(io))
     }
 
     // Cutting.
@@ -897,6 +1124,7 @@ impl LocalLog {
             return Ok(self.log_end_offset);
         }
         let Some(base) = self.floor(offset) else { return Ok(offset) };
+        self.settle_to_read(io)?;
         let config = self.config;
         self.segment_mut(base)?.end_below(io, &config, offset)
     }
@@ -917,6 +1145,8 @@ impl LocalLog {
             if offset >= log.log_end_offset {
                 return Ok(log.log_end_offset);
             }
+            log.quiesce(io)?;
+            log.appender = None;
             let Some(base) = log.floor(offset) else {
                 return log.start_over(io, offset);
             };
@@ -952,7 +1182,11 @@ impl LocalLog {
         io: &mut dyn Io,
         offset: Offset,
     ) -> Result<(), SegmentError> {
-        self.change(|log| log.start_over(io, offset).map(|_| ()))
+        self.change(|log| {
+            log.quiesce(io)?;
+            log.appender = None;
+            log.start_over(io, offset).map(|_| ())
+        })
     }
 
     fn start_over(&mut self, io: &mut dyn Io, offset: Offset) -> Result<Offset, SegmentError> {
@@ -1033,6 +1267,7 @@ impl LocalLog {
         base_offset: Offset,
         position: u64,
     ) -> Result<BatchWalker, SegmentError> {
+        self.settle_to_read(io)?;
         let file = self.log_file(io, base_offset)?;
         let size = io.len(file)?;
         Ok(BatchWalker::new(file, position, size))
@@ -1057,8 +1292,12 @@ impl LocalLog {
         position: u64,
     ) -> Result<(), SegmentError> {
         self.change(|log| {
+            log.quiesce(io)?;
             let config = log.config;
             let is_active = log.active().base_offset() == base_offset;
+            if is_active {
+                log.appender = None;
+            }
             let segment = log.segment_mut(base_offset)?;
             if !segment.is_active() {
                 segment.activate(io, &config)?;
@@ -1085,8 +1324,10 @@ impl LocalLog {
     ) -> Result<Vec<Offset>, SegmentError> {
         self.change(|log| {
             log.segment_mut(base_offset)?;
+            log.quiesce(io)?;
             let removed = log.remove_above(io, base_offset)?;
             if !removed.is_empty() {
+                log.appender = None;
                 log.activate_last(io)?;
             }
             Ok(removed)
@@ -1098,6 +1339,7 @@ impl LocalLog {
     /// # Errors
     /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
     pub fn rebuild_indexes(&mut self, io: &mut dyn Io, base_offset: Offset) -> Result<(), SegmentError> {
+        self.settle_to_read(io)?;
         let config = self.config;
         self.segment_mut(base_offset)?.rebuild_indexes(io, &config)
     }

@@ -5,6 +5,7 @@
 //! is first needed: it never changes an answer, only how long it takes.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_format::{BatchError, Offset, TimestampMs};
@@ -35,10 +36,89 @@ const MAX_TRANSACTION_INDEX_SIZE: u64 = 64 << 20;
 const TRANSACTION_BLOCK: usize = 4_096;
 
 /// One segment of a log.
+///
+/// Memory: about 40 bytes until it is first read or written, so that a node may have hundreds of thousands.
 #[derive(Debug)]
 pub struct LogSegment {
+    dir: Arc<Path>,
     base_offset: Offset,
-    log_path: PathBuf,
+    /// Size of its `.log` file when it was found.
+    found_size: u64,
+    used: Option<Box<UsedSegment>>,
+}
+
+impl LogSegment {
+    /// A segment whose `.log` file has been found.
+    pub(crate) fn found(dir: &Arc<Path>, base_offset: Offset, size: u64) -> LogSegment {
+        LogSegment { dir: Arc::clone(dir), base_offset, found_size: size, used: None }
+    }
+
+    /// Makes the `.log` file of an empty segment, its name durable.
+    pub(crate) fn create(
+        io: &mut dyn Io,
+        dir: &Arc<Path>,
+        base_offset: Offset,
+        now: Option<TimestampMs>,
+    ) -> Result<LogSegment, IoError> {
+        let used = Some(Box::new(UsedSegment::create(io, dir, base_offset, now)?));
+        Ok(LogSegment { dir: Arc::clone(dir), base_offset, found_size: 0, used })
+    }
+
+    /// The offset in the names of its files: no offset in it is lower.
+    pub fn base_offset(&self) -> Offset {
+        self.base_offset
+    }
+
+    /// Size of its batches, in bytes.
+    pub fn size(&self) -> u64 {
+        self.used.as_ref().map_or(self.found_size, |used| used.size)
+    }
+
+    /// Path of its `.log` file.
+    pub fn log_path(&self) -> PathBuf {
+        file_path(&self.dir, self.base_offset, FileKind::Log)
+    }
+
+    /// The indexes, where they are in memory.
+    pub fn indexes(&self) -> Option<(&OffsetIndex, &TimeIndex)> {
+        match &self.used.as_ref()?.indexes {
+            Indexes::Memory { offsets, times } => Some((offsets, times)),
+            _ => None,
+        }
+    }
+
+    /// The transaction index, where it is in memory.
+    pub fn transaction_index(&self) -> Option<&TransactionIndex> {
+        self.used.as_ref()?.transactions.as_ref()
+    }
+
+    /// What it needs to be read and written, if it was before.
+    pub(crate) fn used(&self) -> Option<&UsedSegment> {
+        self.used.as_deref()
+    }
+
+    /// The same, to change it, if it was before.
+    pub(crate) fn used_mut(&mut self) -> Option<&mut UsedSegment> {
+        self.used.as_deref_mut()
+    }
+
+    /// What it needs to be read and written.
+    pub(crate) fn to_use(&mut self) -> &mut UsedSegment {
+        let (dir, base_offset, size) = (&self.dir, self.base_offset, self.found_size);
+        self.used.get_or_insert_with(|| Box::new(UsedSegment::found(dir, base_offset, size)))
+    }
+
+    /// Removes the segment, durably; its `.log` is renamed first, as Kafka does.
+    pub(crate) fn remove(mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        self.to_use().remove(io)
+    }
+}
+
+/// A segment that is read or written: what is known of it, and its open files.
+#[derive(Debug)]
+pub(crate) struct UsedSegment {
+    dir: Arc<Path>,
+    base_offset: Offset,
     // INVARIANT: the bytes below `size` are whole batches, as far as they were looked at.
     size: u64,
     log: Option<FileId>,
@@ -46,8 +126,6 @@ pub struct LogSegment {
     indexes: Indexes,
     index_files: [Option<FileId>; 2],
     transactions: Option<TransactionIndex>,
-    transaction_file: Option<FileId>,
-    transactions_unsynced: bool,
     /// The file does not hold what is in memory, and has to be written whole.
     // INVARIANT: then the index is in memory.
     transactions_unwritten: bool,
@@ -77,20 +155,17 @@ pub(crate) struct Scan {
     pub(crate) stopped_by: Option<BatchError>,
 }
 
-impl LogSegment {
-    /// A segment whose `.log` file has been found.
-    pub(crate) fn found(dir: &Path, base_offset: Offset, size: u64) -> LogSegment {
-        LogSegment {
+impl UsedSegment {
+    fn found(dir: &Arc<Path>, base_offset: Offset, size: u64) -> UsedSegment {
+        UsedSegment {
+            dir: Arc::clone(dir),
             base_offset,
-            log_path: file_path(dir, base_offset, FileKind::Log),
             size,
             log: None,
             writable: false,
             indexes: Indexes::Unknown,
             index_files: [None, None],
             transactions: None,
-            transaction_file: None,
-            transactions_unsynced: false,
             transactions_unwritten: false,
             largest_timestamp: None,
             first_timestamp: None,
@@ -99,15 +174,14 @@ impl LogSegment {
         }
     }
 
-    /// Makes the `.log` file of an empty segment, its name durable.
-    pub(crate) fn create(
+    fn create(
         io: &mut dyn Io,
-        dir: &Path,
+        dir: &Arc<Path>,
         base_offset: Offset,
         now: Option<TimestampMs>,
-    ) -> Result<LogSegment, IoError> {
-        let mut segment = LogSegment::found(dir, base_offset, 0);
-        segment.log = Some(io.open(&segment.log_path, Open::CreateNew)?);
+    ) -> Result<UsedSegment, IoError> {
+        let mut segment = UsedSegment::found(dir, base_offset, 0);
+        segment.log = Some(io.open(&segment.log_path(), Open::AppendNew)?);
         segment.writable = true;
         segment.indexes =
             Indexes::Memory { offsets: OffsetIndex::new(base_offset), times: TimeIndex::new(base_offset) };
@@ -120,31 +194,18 @@ impl LogSegment {
         Ok(segment)
     }
 
-    /// The offset in the names of its files: no offset in it is lower.
-    pub fn base_offset(&self) -> Offset {
-        self.base_offset
-    }
-
     /// Size of its batches, in bytes.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
     /// Path of its `.log` file.
-    pub fn log_path(&self) -> &Path {
-        &self.log_path
-    }
-
-    /// The indexes, where they are in memory.
-    pub fn indexes(&self) -> Option<(&OffsetIndex, &TimeIndex)> {
-        match &self.indexes {
-            Indexes::Memory { offsets, times } => Some((offsets, times)),
-            _ => None,
-        }
+    pub(crate) fn log_path(&self) -> PathBuf {
+        self.path(FileKind::Log)
     }
 
     /// The transaction index, where it is in memory.
-    pub fn transaction_index(&self) -> Option<&TransactionIndex> {
+    pub(crate) fn transaction_index(&self) -> Option<&TransactionIndex> {
         self.transactions.as_ref()
     }
 
@@ -154,11 +215,11 @@ impl LogSegment {
     }
 
     fn path(&self, kind: FileKind) -> PathBuf {
-        file_path(durable::parent(&self.log_path), self.base_offset, kind)
+        file_path(&self.dir, self.base_offset, kind)
     }
 
     fn invalid(&self, position: u64, source: BatchError) -> SegmentError {
-        SegmentError::Invalid { path: self.log_path.clone(), position, source }
+        SegmentError::Invalid { path: self.log_path(), position, source }
     }
 
     fn walk_error(&self, error: WalkError) -> SegmentError {
@@ -173,7 +234,8 @@ impl LogSegment {
         match self.log {
             Some(file) => Ok(file),
             None => {
-                let file = io.open(&self.log_path, if self.writable { Open::Write } else { Open::Read })?;
+                let how = if self.writable { Open::Append } else { Open::Read };
+                let file = io.open(&self.log_path(), how)?;
                 self.log = Some(file);
                 Ok(file)
             }
@@ -261,7 +323,8 @@ impl LogSegment {
         self.bytes_since_index_entry = self.bytes_since_index_entry.saturating_add(batch.size);
     }
 
-    /// Adds an aborted transaction to the index of this segment, on the disk as well.
+    /// Adds an aborted transaction to the index of this segment, in memory: the file follows when the segment is left or
+    /// synced whole. A start after a crash finds it in the batches of the segment, which it walks.
     pub(crate) fn append_aborted(
         &mut self,
         io: &mut dyn Io,
@@ -271,21 +334,8 @@ impl LogSegment {
             Some(index) => index,
             None => self.read_transactions(io)?,
         };
-        let at = to_u64(index.size());
-        let added = index.append(aborted);
+        self.transactions_unwritten |= index.append(aborted);
         self.transactions = Some(index);
-        if self.transactions_unwritten {
-            return Ok(self.write_transactions(io)?);
-        }
-        if added {
-            let file = match self.transaction_file {
-                Some(file) => file,
-                None => io.open(&self.path(FileKind::TransactionIndex), Open::CreateOrOpen)?,
-            };
-            self.transaction_file = Some(file);
-            self.transactions_unsynced = true;
-            exact::write_all(io, file, at, aborted.encode())?;
-        }
         Ok(())
     }
 
@@ -309,16 +359,12 @@ impl LogSegment {
     pub(crate) fn write_transactions(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
         let (true, Some(index)) = (self.transactions_unwritten, &self.transactions) else { return Ok(()) };
         let (is_empty, bytes) = (index.entries().is_empty(), index.encode());
-        if let Some(file) = self.transaction_file.take() {
-            io.close(file)?;
-        }
         let path = self.path(FileKind::TransactionIndex);
         if is_empty {
             durable::remove(io, &path)?;
         } else {
             durable::replace(io, &path, bytes)?;
         }
-        self.transactions_unsynced = false;
         self.transactions_unwritten = false;
         if !self.writable {
             self.transactions = None;
@@ -483,9 +529,8 @@ impl LogSegment {
     /// Cuts the log to its exact size and makes it and its indexes durable, so that it is a plain Kafka segment.
     pub(crate) fn finish(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
         let file = self.writable_log(io)?;
-        if io.len(file)? != self.size {
-            io.truncate(file, self.size)?;
-        }
+        // Whatever the length says: there may be allocated space behind it (D13), which the sync is to see cut.
+        io.truncate(file, self.size)?;
         // DURABLE: every batch of this segment.
         exact::sync(io, file, SyncKind::All)?;
         self.end_time_index();
@@ -493,17 +538,7 @@ impl LogSegment {
             write_index(io, &self.path(FileKind::OffsetIndex), offsets.encode())?;
             write_index(io, &self.path(FileKind::TimeIndex), times.encode())?;
         }
-        self.sync_transactions(io)
-    }
-
-    /// Makes the transaction index durable.
-    pub(crate) fn sync_transactions(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
-        self.write_transactions(io)?;
-        if let (true, Some(file)) = (self.transactions_unsynced, self.transaction_file) {
-            exact::sync(io, file, SyncKind::Data)?;
-            self.transactions_unsynced = false;
-        }
-        Ok(())
+        self.write_transactions(io)
     }
 
     /// Ends the time in which the segment is written: what is in memory of it is let go.
@@ -513,14 +548,19 @@ impl LogSegment {
             self.indexes = Indexes::Files { offsets, times };
         }
         self.transactions = None;
-        if let Some(file) = self.transaction_file.take() {
-            io.close(file)?;
-        }
         self.writable = false;
         if let Some(file) = self.log.take() {
             io.close(file)?;
         }
         Ok(())
+    }
+
+    /// Closes the `.log` file of a segment that is not appended to for a while. It is opened again when it is needed.
+    pub(crate) fn rest(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
+        match self.log.take() {
+            Some(file) => io.close(file),
+            None => Ok(()),
+        }
     }
 
     fn close_index_files(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
@@ -535,10 +575,7 @@ impl LogSegment {
     /// Closes every file of the segment.
     pub(crate) fn close(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
         self.close_index_files(io)?;
-        for file in [self.log.take(), self.transaction_file.take()].into_iter().flatten() {
-            io.close(file)?;
-        }
-        Ok(())
+        self.rest(io)
     }
 
     // Cutting and removing.
@@ -619,19 +656,18 @@ impl LogSegment {
             }
         }
         if removed {
-            io.sync_dir(durable::parent(&self.log_path))?;
+            io.sync_dir(&self.dir)?;
         }
         Ok(())
     }
 
-    /// Removes the segment, durably; its `.log` is renamed first, as Kafka does.
-    pub(crate) fn remove(mut self, io: &mut dyn Io) -> Result<(), IoError> {
+    fn remove(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
         self.close(io)?;
-        let dir = durable::parent(&self.log_path).to_path_buf();
-        let deleted = durable::with_suffix(&self.log_path, crate::layout::DELETED_SUFFIX);
-        io.rename(&self.log_path, &deleted)?;
+        let path = self.log_path();
+        let deleted = durable::with_suffix(&path, crate::layout::DELETED_SUFFIX);
+        io.rename(&path, &deleted)?;
         // DURABLE: the segment is gone from the log.
-        io.sync_dir(&dir)?;
+        io.sync_dir(&self.dir)?;
         let rest = [FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::TransactionIndex];
         for path in rest.into_iter().map(|kind| self.path(kind)).chain([deleted]) {
             match io.remove(&path) {
@@ -892,7 +928,7 @@ impl LogSegment {
     ) -> Result<(), SegmentError> {
         self.close_index_files(io)?;
         let scan = self.build_indexes(io, config)?;
-        tracing::debug!(path = %self.log_path.display(), "built the indexes again");
+        tracing::debug!(path = %self.log_path().display(), "built the indexes again");
         let Indexes::Memory { offsets, times } = &self.indexes else { return Ok(()) };
         if self.writable || scan.stopped_by.is_some() {
             return Ok(());

@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::BytesMut;
 use proptest::prelude::*;
 use weir_format::{BatchBuilder, BatchReader, Offset, RecordBatch, TimestampMs};
-use weir_log::{AppendError, AppendParams, Isolation, OffsetSpec, OpenOptions};
+use weir_log::{AppendError, AppendParams, ChangeError, Isolation, OffsetSpec, OpenOptions};
 use weir_psm::{ProducerStateManager, PsmConfig};
 use weir_recovery::partition_file::crc32c;
 use weir_recovery::{NoSnapshot, PartitionFile, ProducerStateSource};
@@ -71,6 +71,7 @@ fn a_torn_tail_behind_a_cut_inside_a_batch_is_cut_and_not_called_corruption() {
     open.truncate(25);
     assert_eq!(open.log.log_end_offset(), offset(20));
     open.replicate(placed(plain(3, 300), 20, 1));
+    open.settle();
     drop(open);
     let path = bench.path("00000000000000000000.log");
     let whole = bench.disk.read_file(&path).unwrap();
@@ -141,8 +142,10 @@ fn a_full_disk_does_not_keep_aborted_transactions_from_being_known() {
     open.sync();
     let abort = marker(false, 1, 0, 0);
     bench.disk.full_after(Some(abort.len() as u64));
-    let failed = open.append(abort, &AppendParams::coordinator(epoch(0), NOW));
-    assert!(matches!(failed, Err(AppendError::Log { .. })), "{failed:?}");
+    open.coordinate(abort);
+    open.settle();
+    let failed = open.log.sync(&mut *open.io);
+    assert!(matches!(failed, Err(ChangeError::Log { .. })), "{failed:?}");
     assert!(open.log.is_offline());
     drop(open);
     bench.disk.full_after(Some(0));
@@ -153,11 +156,12 @@ fn a_full_disk_does_not_keep_aborted_transactions_from_being_known() {
         let skipped: Vec<_> = open.report.skipped.iter().map(|skipped| skipped.what).collect();
         assert_eq!(skipped, ["transaction index", "leader-epoch checkpoint"]);
     }
-    // Once there is room again the next entry makes the file whole, and so does a close.
+    // Once there is room again the next sync of everything makes the file whole, and so does a close.
     let mut open = bench.open_unclean();
     bench.disk.full_after(None);
     open.produce(data(Some((2, 0, 0)), true, 1, 10)); // 3
     open.coordinate(marker(false, 2, 0, 0)); // 4
+    open.log.sync(&mut *open.io).unwrap();
     let appended = bench.fork();
     appended.disk.crash(CrashPolicy::KEEP_ALL);
     let path = bench.path("00000000000000000000.txnindex");
@@ -897,16 +901,19 @@ fn no_snapshot_is_named_before_the_transaction_indexes_below_it_are_written() {
 }
 
 #[test]
-fn a_plan_from_before_a_cut_does_not_answer_for_the_one_after_it() {
+fn a_sync_from_before_a_cut_does_not_answer_for_the_one_after_it() {
     let mut open = Bench::new(1).open_unclean();
     open.produce(plain(3, 10));
-    let before = open.log.sync_begin().unwrap();
+    open.settle();
+    assert!(open.log.sync_begin(&mut *open.io));
     open.truncate(0);
+    assert!(!open.log.is_busy(), "a cut waits for it");
     open.produce(plain(2, 10));
-    let after = open.log.sync_begin().unwrap();
-    assert!(open.log.sync_done(before, Ok(())).is_none());
+    open.settle();
     assert_eq!(open.log.view().high_watermark, offset(0), "its bytes are not synced yet");
-    assert_eq!(open.log.sync_done(after, Ok(())).unwrap().high_watermark, offset(2));
+    assert!(open.log.sync_begin(&mut *open.io));
+    open.reap();
+    assert_eq!(open.log.view().high_watermark, offset(2));
 }
 
 #[test]

@@ -58,6 +58,7 @@ fn r1_what_a_killed_process_left_unsynced_is_synced_before_it_is_served() {
     for sequence in 0..4 {
         open.produce(data(Some((1, 0, sequence)), false, 1, 200));
     }
+    open.settle();
     drop(open);
     let mut open = bench.open_unclean();
     let served = open.read_all(Isolation::Uncommitted);
@@ -84,6 +85,8 @@ fn r2_what_is_there_is_a_prefix_of_what_was_submitted() {
             }
             assert_eq!(batch.len(), 512);
             open.produce(batch);
+            // Each by a write of its own.
+            open.settle();
         }
         let submitted = bench.log_bytes();
         bench.disk.crash(CrashPolicy { data: DataFate::Mixed, names: NameFate::Kept });
@@ -389,6 +392,7 @@ fn r8_bytes_behind_a_lost_write_are_archived_before_they_are_cut() {
     open.produce(plain(1, 2000));
     open.produce(plain(1, 300));
     open.produce(plain(1, 300));
+    open.settle();
     drop(open);
     // The second write did not land, the third and fourth did.
     let path = bench.path("00000000000000000000.log");
@@ -786,14 +790,16 @@ fn b10_after_a_failed_write_the_state_is_what_the_bytes_say() {
             placed(plain(1, 300), 3, 0),
         ]
         .concat();
-        let failed = open.append(BytesMut::from(&bytes[..]), &replication());
-        assert!(matches!(failed, Err(AppendError::Log { .. })), "{failed:?}");
-        // Nothing was cleared for it, and nothing more is taken (N-TAIL-1).
-        assert_equal_state(&open.producers(), &producers, "in memory");
-        assert!(open.log.is_offline());
+        let view = *open.log.view();
+        let appended = open.append(BytesMut::from(&bytes[..]), &replication()).unwrap();
+        open.settle();
+        // It was neither acknowledged nor published, and nothing more is taken (N-TAIL-1).
+        assert!(open.log.is_offline() && open.log.failure().is_some_and(weir_segment::io::IoError::is_full));
+        assert!(open.log.written_end_offset() < appended.durable_at);
+        assert_eq!(*open.log.view(), view);
+        assert_eq!(open.log.log_end_offset(), offset(1), "the log is what is known to be written");
         assert!(matches!(open.append(plain(1, 1), &client()), Err(AppendError::Offline)));
-        assert!(open.log.sync_begin().is_none());
-        assert_eq!(open.log.view().high_watermark, offset(1));
+        assert!(!open.log.has_unsent() && !open.log.needs_sync() && !open.log.sync_begin(&mut *open.io));
         drop(open);
         bench.disk.full_after(None);
         let mut open = bench.open_unclean();
@@ -819,7 +825,7 @@ fn after_a_failed_sync_nothing_is_acknowledged_and_nobody_syncs_again() {
     assert!(open.log.is_offline());
     assert_eq!(open.log.view().high_watermark, offset(1));
     assert!(matches!(open.append(plain(1, 1), &client()), Err(AppendError::Offline)));
-    assert!(open.log.sync_begin().is_none());
+    assert!(!open.log.sync_begin(&mut *open.io));
     assert!(matches!(open.log.sync(&mut *open.io), Err(ChangeError::Offline)));
     assert!(
         matches!(open.log.close(&mut *open.io), Err(ChangeError::Offline)),
@@ -1093,34 +1099,41 @@ fn an_empty_log_starts_again_at_the_sources_first_batch() {
 // Durability.
 
 #[test]
-fn a_sync_covers_what_was_appended_before_it_began_and_nothing_else() {
+fn a_sync_covers_what_was_written_before_it_began_and_nothing_else() {
     let bench = Bench::new(1);
     let mut open = bench.open_unclean();
     open.produce(plain(1, 10));
     open.produce(plain(1, 10));
-    let plan = open.log.sync_begin().unwrap();
-    assert_eq!(plan.end_offset(), offset(2));
+    assert_eq!(open.log.written_end_offset(), offset(0), "gathered");
+    assert!(!open.log.sync_begin(&mut *open.io), "nothing is written");
+    open.log.flush(&mut *open.io);
+    assert!(!open.log.sync_begin(&mut *open.io), "what is in flight is not covered (D3)");
+    open.settle();
+    assert_eq!((open.log.written_end_offset(), open.log.recovery_point()), (offset(2), offset(0)));
+    assert!(open.log.needs_sync() && open.log.sync_begin(&mut *open.io));
     open.produce(plain(1, 10));
-    assert!(open.log.sync_begin().is_none(), "one plan at a time");
-    let view = open.log.sync_done(plan, Ok(())).unwrap();
-    assert_eq!((view.high_watermark, view.log_end_offset), (offset(2), offset(3)));
+    assert!(!open.log.needs_sync() && !open.log.sync_begin(&mut *open.io), "one at a time");
+    open.reap();
+    let view = open.log.view();
+    assert_eq!((view.high_watermark, open.log.log_end_offset()), (offset(2), offset(3)));
     assert!(open.log.unsynced_bytes() > 0);
     open.sync();
     assert_eq!(open.log.view().high_watermark, offset(3));
     assert_eq!(open.log.unsynced_bytes(), 0);
-    assert!(open.log.sync_begin().is_none(), "nothing is unsynced");
+    assert!(!open.log.needs_sync(), "nothing is unsynced");
 }
 
 #[test]
-fn a_plan_that_returns_after_a_cut_acknowledges_nothing_new() {
+fn a_cut_waits_for_a_sync_in_flight_and_what_comes_behind_it_needs_its_own() {
     let mut open = Bench::new(1).open_unclean();
     for _ in 0..4 {
         open.produce(plain(1, 10));
     }
-    let plan = open.log.sync_begin().unwrap();
+    open.settle();
+    assert!(open.log.sync_begin(&mut *open.io));
     open.truncate(1);
     open.produce(plain(1, 10));
-    assert!(open.log.sync_done(plan, Ok(())).is_none());
+    open.settle();
     assert_eq!(open.log.view().high_watermark, offset(1));
     open.sync();
     assert_eq!(open.log.view().high_watermark, offset(2));
@@ -1156,6 +1169,8 @@ fn under_a_weaker_promise_written_is_durable() {
     bench.config.durability = Durability::Written;
     let mut open = bench.open_unclean();
     let appended = open.produce(plain(1, 10));
+    assert_eq!(open.log.view().high_watermark, offset(0), "gathered");
+    open.settle();
     assert_eq!(open.log.view().high_watermark, appended.durable_at);
     assert_eq!(open.log.recovery_point(), offset(0), "but not synced");
 }

@@ -12,7 +12,7 @@ use weir_log::{
 use weir_psm::ProducerStateManager;
 use weir_recovery::LoadError;
 use weir_segment::io::sim::SimDisk;
-use weir_segment::io::{Done, Io, Op, Ticket, Wait};
+use weir_segment::io::{Done, Io, Wait};
 use weir_segment::{AbortedTransaction, SegmentConfig};
 
 pub(crate) const NOW: TimestampMs = TimestampMs::new(1_767_225_600_000);
@@ -196,19 +196,30 @@ impl Open {
         self.append(bytes, &AppendParams::replication(epoch(i32::MAX), NOW)).unwrap()
     }
 
-    /// As a shard does it: the plan's operations submitted, reaped, and the outcome handed back.
+    /// Everything that was appended is written.
+    pub(crate) fn settle(&mut self) {
+        while !self.log.is_offline() && (self.log.has_unsent() || self.log.is_busy()) {
+            self.log.flush(&mut *self.io);
+            self.reap();
+        }
+    }
+
+    /// As a shard does it: flush, reap, one sync, reap, and every completion handed over.
     pub(crate) fn sync(&mut self) {
-        let Some(plan) = self.log.sync_begin() else { return };
-        for op in plan.ops() {
-            self.io.submit(Ticket::new(7), op).map_err(|_| "queue full").unwrap();
+        while !self.log.is_offline() && self.log.recovery_point() < self.log.log_end_offset() {
+            self.log.flush(&mut *self.io);
+            self.log.sync_begin(&mut *self.io);
+            self.reap();
         }
+    }
+
+    /// Waits for one completion, and takes in what there is.
+    pub(crate) fn reap(&mut self) {
         let mut done: Vec<Done> = Vec::new();
-        while done.is_empty() {
-            self.io.reap(Wait::Block, &mut done).unwrap();
+        self.io.reap(Wait::Block, &mut done).unwrap();
+        for done in done {
+            self.log.on_done(done).map_err(|_| "nobody else uses this disk").unwrap();
         }
-        let done = done.pop().unwrap();
-        assert!(matches!(done.op, Op::Sync { .. }));
-        self.log.sync_done(plan, done.result.map(|_| ()));
     }
 
     pub(crate) fn read(&mut self, from: i64, max_bytes: usize, isolation: Isolation) -> weir_log::Read {

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use weir_format::Offset;
-use weir_log::{AppendError, AppendParams, Appended, Durability, LogView, SyncPlan, UnifiedLog};
+use weir_log::{AppendError, AppendParams, Appended, Durability, LogView, UnifiedLog};
 use weir_psm::{AppendOrigin, TransactionVersion};
-use weir_segment::io::{Done, Io, IoError, Op, Operation, Ticket, Wait};
+use weir_segment::SegmentError;
+use weir_segment::io::buffer::BufferPool;
+use weir_segment::io::{Done, Io, IoError, Operation, Wait};
 
 use super::{
     Acks, LogPoints, LogStatus, PartitionError, PartitionSpec, PartitionStatus, PendingAppend, ReadRequest,
@@ -30,6 +32,13 @@ pub(super) const REOPEN_AFTER: Duration = Duration::from_millis(if cfg!(test) { 
 pub(super) const EXPIRE_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 600_000 });
 /// Time between two syncs under `weir.flush=interval`.
 pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// How long nothing must have been appended to a partition until its file is closed, and with it the space given back
+/// that was allocated behind its end.
+pub(super) const REST_AFTER: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 5_000 });
+/// Bytes of all partitions of a shard that may wait to be written; beyond it, the shard takes no requests.
+const MAX_UNWRITTEN: u64 = 64 << 20;
+/// Bytes of buffers that a shard keeps for the next appends.
+const KEPT_BUFFERS: usize = 16 << 20;
 
 /// One partition, as its shard sees it.
 struct Slot {
@@ -37,15 +46,26 @@ struct Slot {
     leadership: Leadership,
     status: watch::Sender<PartitionStatus>,
     state: SlotState,
+    /// By which completions find it.
+    owner: u32,
+    /// Appends answered when they and all before them are written, ascending by end.
+    writing: VecDeque<Waiter>,
     /// Appends answered when durable, ascending by end.
     waiting: VecDeque<Waiter>,
     syncs_waiting: Vec<SyncWaiter>,
     /// Appends that wait for room below the bound of unsynced bytes, in order.
     held: VecDeque<PendingAppend>,
-    /// The sync under way.
-    sync: Option<RunningSync>,
-    /// Whether something may be unsynced.
+    /// Whether it is in a list of those that have something to flush or to sync.
     dirty: bool,
+    /// Whether it is in the list of those that are synced by the clock.
+    lazy: bool,
+    /// Whether it is in the list of those that were appended to not long ago.
+    warm: bool,
+    /// It is to be synced, so that it can rest.
+    resting: bool,
+    last_append: Instant,
+    /// What it has in `Shard::unwritten`.
+    unwritten: u64,
     /// Why clients' writes are refused, though the log would take them.
     refuse: Option<Arc<str>>,
 }
@@ -66,7 +86,7 @@ enum SlotState {
     },
 }
 
-/// An append that is answered when the high watermark reaches its end.
+/// An append that is answered when what is written, or the high watermark, reaches its end.
 struct Waiter {
     end: Offset,
     appended: Appended,
@@ -99,9 +119,30 @@ impl Slot {
     }
 
     /// Adds a waiter in order of its end: a duplicate may wait for less than those before it.
-    fn wait(&mut self, waiter: Waiter) {
-        let at = self.waiting.partition_point(|other| other.end <= waiter.end);
-        self.waiting.insert(at, waiter);
+    fn wait(&mut self, acks: Acks, waiter: Waiter) {
+        let waiters = match acks {
+            Acks::Written => &mut self.writing,
+            Acks::Durable => &mut self.waiting,
+        };
+        let at = waiters.partition_point(|other| other.end <= waiter.end);
+        waiters.insert(at, waiter);
+    }
+
+    /// Answers whoever waited for what its log has reached.
+    fn answer(&mut self) {
+        let (SlotState::Open(log) | SlotState::Failed { log, .. }) = &self.state else { return };
+        let (view, written, synced) = (*log.view(), log.written_end_offset(), log.recovery_point());
+        // Under a weaker `weir.flush` what is written is durable.
+        let reached =
+            [(&mut self.writing, written.max(view.high_watermark)), (&mut self.waiting, view.high_watermark)];
+        for (waiters, end) in reached {
+            while let Some(waiter) = waiters.pop_front_if(|waiter| waiter.end <= end) {
+                let _ = waiter.reply.send(Ok(waiter.appended));
+            }
+        }
+        for waiter in self.syncs_waiting.extract_if(.., |waiter| waiter.end <= synced) {
+            let _ = waiter.reply.send(Ok(view));
+        }
     }
 
     fn points(&self, clean: bool) -> Option<LogPoints> {
@@ -123,22 +164,27 @@ impl Slot {
     }
 }
 
-struct RunningSync {
-    plan: SyncPlan,
-    outstanding: usize,
-    failed: Option<IoError>,
-}
-
 pub(super) struct Shard {
     number: usize,
     io: Box<dyn Io>,
     inbox: Receiver<(Request, Option<OwnedSemaphorePermit>)>,
     slots: HashMap<PartitionId, Slot>,
+    owners: HashMap<u32, PartitionId>,
+    next_owner: u32,
+    pool: BufferPool,
+    /// Partitions with something to flush or to sync.
     dirty: Vec<PartitionId>,
+    /// Those of them that the full queue of the disk kept from it.
+    stuck: Vec<PartitionId>,
+    /// Partitions with something that is synced by the clock.
+    lazy: Vec<PartitionId>,
+    /// Partitions that were appended to, by when to look whether they have come to rest.
+    warm: VecDeque<(Instant, PartitionId)>,
+    /// Bytes of all partitions that are appended and not written.
+    unwritten: u64,
+    stopping: bool,
     /// Reads that wait for the appends before them, each with its room in the queue.
     reads: VecDeque<(PartitionId, ReadRequest, Option<OwnedSemaphorePermit>)>,
-    syncing: HashMap<Ticket, PartitionId>,
-    next_ticket: u64,
     flush_interval: bool,
     last_flush: Instant,
     last_expiry: Instant,
@@ -162,10 +208,16 @@ impl Shard {
             io,
             inbox,
             slots: HashMap::new(),
+            owners: HashMap::new(),
+            next_owner: 0,
+            pool: BufferPool::new(KEPT_BUFFERS),
             dirty: Vec::new(),
+            stuck: Vec::new(),
+            lazy: Vec::new(),
+            warm: VecDeque::new(),
+            unwritten: 0,
+            stopping: false,
             reads: VecDeque::new(),
-            syncing: HashMap::new(),
-            next_ticket: 0,
             flush_interval,
             last_flush: instant(),
             last_expiry: instant(),
@@ -177,7 +229,7 @@ impl Shard {
         let _span = tracing::info_span!("shard", number = self.number).entered();
         loop {
             let mut taken = 0;
-            while taken < TURN {
+            while taken < TURN && self.unwritten < MAX_UNWRITTEN {
                 match self.inbox.try_recv() {
                     Ok((Request::Stop { reply }, _)) => {
                         let points = self.stop();
@@ -193,10 +245,15 @@ impl Shard {
                     Err(crossbeam_channel::TryRecvError::Disconnected) => return,
                 }
             }
-            self.start_syncs();
+            self.start_work();
             self.serve_reads();
             self.expire_producers_if_due();
-            let wait = if taken > 0 || !self.reads.is_empty() || !self.inbox.is_empty() {
+            self.rest_if_due();
+            let wait = if self.unwritten >= MAX_UNWRITTEN && self.dirty.is_empty() && self.io.in_flight() > 0
+            {
+                Wait::Block
+            } else if taken > 0 || !self.reads.is_empty() || !self.inbox.is_empty() || !self.dirty.is_empty()
+            {
                 Wait::Poll
             } else {
                 Wait::Park(self.park_time())
@@ -209,9 +266,10 @@ impl Shard {
     /// written is to be synced by the clock.
     fn park_time(&self) -> Option<Duration> {
         let expiry = EXPIRE_INTERVAL.saturating_sub(self.last_expiry.elapsed());
-        let flush = (self.flush_interval && !self.dirty.is_empty())
+        let flush = (self.flush_interval && !self.lazy.is_empty())
             .then(|| FLUSH_INTERVAL.saturating_sub(self.last_flush.elapsed()));
-        Some(flush.map_or(expiry, |flush| flush.min(expiry)))
+        let rest = self.warm.front().map(|(due, _)| due.saturating_duration_since(instant()));
+        [flush, rest].into_iter().flatten().chain([expiry]).min()
     }
 
     /// A producer is forgotten by the wall clock alone; without this, each one that ever wrote here
@@ -238,74 +296,76 @@ impl Shard {
             // The backend itself is broken: no log of this shard can go on.
             tracing::error!(%error, "disk backend failed");
             let reason: Arc<str> = Arc::from(describe(&error));
-            self.syncing.clear();
-            for slot in self.slots.values_mut() {
-                slot.sync = None;
-            }
             let ids: Vec<PartitionId> = self.slots.keys().copied().collect();
             for id in ids {
                 self.fail(id, &reason, false);
             }
             return false;
         }
+        let mut changed = Vec::new();
         for done in done.drain(..) {
-            self.finished(done);
+            self.finished(done, &mut changed);
         }
         self.done = done;
+        for id in changed {
+            self.settle(id);
+        }
+        // There may be room in the queue now.
+        self.dirty.append(&mut self.stuck);
         true
     }
 
-    fn finished(&mut self, done: Done) {
-        let Some(id) = self.syncing.remove(&done.ticket) else { return };
+    /// Hands a completion to its log. What it changed is looked at once all have been taken in.
+    fn finished(&mut self, done: Done, changed: &mut Vec<PartitionId>) {
+        let owner = weir_segment::ticket_owner(done.ticket);
+        let Some(id) = self.owners.get(&owner).copied() else { return };
         let Some(slot) = self.slots.get_mut(&id) else { return };
-        let Some(sync) = &mut slot.sync else { return };
-        sync.outstanding -= 1;
-        if let Err(error) = done.result {
-            sync.failed.get_or_insert(error);
-        }
-        if sync.outstanding > 0 {
-            return;
-        }
-        let Some(sync) = slot.sync.take() else { return };
-        let log = match &mut slot.state {
-            SlotState::Open(log) => log,
-            SlotState::Failed { reopen_at, .. } => {
-                if sync.failed.is_some() {
+        match &mut slot.state {
+            SlotState::Open(log) => {
+                // One of a file that is not open any more tells nothing.
+                if log.on_done(done).is_ok() && !changed.contains(&id) {
+                    changed.push(id);
+                }
+            }
+            SlotState::Failed { log, reopen_at, .. } => {
+                let _ = log.on_done(done);
+                if log.failure().is_some_and(is_of_sync) {
                     *reopen_at = None;
                 }
-                return;
+                slot.answer();
             }
-            SlotState::Offline { .. } => return,
-        };
-        let failed = sync.failed.as_ref().map(|error| describe(error));
-        let outcome = sync.failed.map_or(Ok(()), Err);
-        let _ = log.sync_done(sync.plan, outcome);
-        match failed {
-            Some(reason) => {
-                tracing::error!(topic = slot.spec.topic, partition = id.partition, reason, "sync failed");
-                self.fail(id, &Arc::from(reason), false);
-            }
-            None => self.settle(id),
+            SlotState::Offline { .. } => {}
         }
     }
 
     /// After something changed: publishes the view, answers whoever waited for it, takes held
-    /// appends, and notes whether a sync is due.
+    /// appends, and notes whether a flush or a sync is due.
     fn settle(&mut self, id: PartitionId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
-        let SlotState::Open(log) = &slot.state else { return };
-        let view = *log.view();
-        let (synced_to, end) = (log.recovery_point(), log.log_end_offset());
+        let SlotState::Open(log) = &mut slot.state else { return };
+        // A call that had to wait may have met completions itself.
+        log.progress();
+        let unwritten = log.unwritten_bytes();
+        self.unwritten = self.unwritten.saturating_sub(slot.unwritten).saturating_add(unwritten);
+        slot.unwritten = unwritten;
+        let (view, is_offline) = (*log.view(), log.is_offline());
+        let has_work = log.has_unsent() || log.needs_sync();
+        if is_offline {
+            let reason: Arc<str> = match log.failure() {
+                Some(error) => Arc::from(describe(error)),
+                None => Arc::from("a change of the log failed"),
+            };
+            // What nobody reported as a failed write may have been a failed sync.
+            let may_reopen = log.failure().is_some_and(|error| !is_of_sync(error));
+            // What was reached before it failed is answered as such.
+            slot.answer();
+            tracing::error!(topic = slot.spec.topic, partition = id.partition, %reason, "log failed");
+            self.fail(id, &reason, may_reopen);
+            return;
+        }
         slot.publish(LogStatus::Online(view));
-        while slot.waiting.front().is_some_and(|waiter| waiter.end <= view.high_watermark) {
-            let Some(waiter) = slot.waiting.pop_front() else { break };
-            let _ = waiter.reply.send(Ok(waiter.appended));
-        }
-        let reached = |waiter: &SyncWaiter| waiter.end <= synced_to;
-        for waiter in slot.syncs_waiting.extract_if(.., |waiter| reached(waiter)) {
-            let _ = waiter.reply.send(Ok(view));
-        }
-        if synced_to < end {
+        slot.answer();
+        if has_work {
             self.mark_dirty(id);
         }
         self.take_held(id);
@@ -357,7 +417,7 @@ impl Shard {
                     }
                     None => job(Err(PartitionError::ShutDown)),
                 }
-                self.after_change(id);
+                self.settle(id);
             }
             Request::Sync { id, reply } => self.sync(id, reply),
             Request::Lead { id, leadership, refuse, reply } => {
@@ -406,20 +466,7 @@ impl Shard {
                 "leader epoch not noted in the log"
             );
         }
-        self.after_change(id);
-    }
-
-    /// A job may have taken the log offline: then what waits on it fails.
-    fn after_change(&mut self, id: PartitionId) {
-        let offline = match self.slots.get(&id).map(|slot| &slot.state) {
-            Some(SlotState::Open(log)) => log.is_offline(),
-            _ => return,
-        };
-        if offline {
-            self.fail(id, &Arc::from("a change of the log failed"), false);
-        } else {
-            self.settle(id);
-        }
+        self.settle(id);
     }
 
     /// Answers whether the log may have changed.
@@ -493,15 +540,19 @@ impl Shard {
                         "odd batches were taken"
                     );
                 }
-                match acks {
-                    Acks::Written => drop(reply.send(Ok(appended))),
-                    Acks::Durable => slot.wait(Waiter { end: appended.durable_at, appended, reply }),
+                slot.wait(acks, Waiter { end: appended.durable_at, appended, reply });
+                slot.last_append = instant();
+                if !slot.warm {
+                    slot.warm = true;
+                    self.warm.push_back((slot.last_append + REST_AFTER, id));
                 }
                 true
             }
             Err(error @ (AppendError::Log { .. } | AppendError::Offline)) => {
                 let reason: Arc<str> = Arc::from(describe(&error));
-                let may_reopen = !is_failed_sync(&error);
+                let may_reopen = !is_failed_sync(&error) && !log.failure().is_some_and(is_of_sync);
+                log.progress();
+                slot.answer();
                 tracing::error!(topic = slot.spec.topic, partition = id.partition, %reason, "append failed");
                 let _ = reply.send(Err(PartitionError::Offline { reason: Arc::clone(&reason) }));
                 self.fail(id, &reason, may_reopen);
@@ -533,59 +584,82 @@ impl Shard {
         }
     }
 
-    /// Starts one sync for each partition that has unsynced bytes and none under way.
-    fn start_syncs(&mut self) {
+    /// Submits what was appended, and one sync for each partition that has something written and unsynced and none under
+    /// way: as many side by side as the queue of the disk takes.
+    fn start_work(&mut self) {
         let by_clock = self.flush_interval && self.last_flush.elapsed() >= FLUSH_INTERVAL;
         if by_clock {
             self.last_flush = instant();
+            for id in std::mem::take(&mut self.lazy) {
+                if let Some(slot) = self.slots.get_mut(&id) {
+                    slot.lazy = false;
+                }
+                self.mark_dirty(id);
+            }
         }
         let dirty = std::mem::take(&mut self.dirty);
-        let mut later = Vec::new();
-        let mut ops: VecDeque<(Ticket, Op)> = VecDeque::new();
+        if dirty.is_empty() {
+            return;
+        }
+        for id in &dirty {
+            if let Some(Slot { state: SlotState::Open(log), .. }) = self.slots.get_mut(id) {
+                log.flush(&mut *self.io);
+            }
+        }
+        // Writes that complete at once are covered by the syncs that follow.
+        self.reap(Wait::Poll);
         for id in dirty {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
-            let SlotState::Open(log) = &mut slot.state else {
-                slot.dirty = false;
-                continue;
-            };
+            slot.dirty = false;
+            let SlotState::Open(log) = &mut slot.state else { continue };
+            log.flush(&mut *self.io);
             let wanted = slot.spec.log.durability == Durability::Synced
                 || !slot.syncs_waiting.is_empty()
+                || !slot.held.is_empty()
                 || by_clock
-                || !slot.held.is_empty();
-            if slot.sync.is_some() || !wanted {
-                later.push(id);
+                || slot.resting
+                || self.stopping;
+            if wanted {
+                log.sync_begin(&mut *self.io);
+            }
+            if log.is_busy() {
+                // Its completion brings it back.
+            } else if log.has_unsent() || (wanted && log.needs_sync()) {
+                slot.dirty = true;
+                self.stuck.push(id);
+            } else if log.needs_sync() && self.flush_interval && !slot.lazy {
+                slot.lazy = true;
+                self.lazy.push(id);
+            }
+        }
+    }
+
+    /// A partition to which nothing was appended for a while gives back what only appends need.
+    fn rest_if_due(&mut self) {
+        let now = instant();
+        while let Some((_, id)) = self.warm.pop_front_if(|(due, _)| *due <= now) {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            let SlotState::Open(log) = &mut slot.state else {
+                slot.warm = false;
+                continue;
+            };
+            let due = slot.last_append + REST_AFTER;
+            if due > now {
+                self.warm.push_back((due, id));
                 continue;
             }
-            slot.dirty = false;
-            let Some(plan) = log.sync_begin() else { continue };
-            let mut outstanding = 0;
-            for op in plan.ops() {
-                let ticket = Ticket::new(self.next_ticket);
-                self.next_ticket += 1;
-                self.syncing.insert(ticket, id);
-                ops.push_back((ticket, op));
-                outstanding += 1;
-            }
-            slot.sync = Some(RunningSync { plan, outstanding, failed: None });
-        }
-        // A partition whose sync is under way stays in the list only as long as the sync runs: its
-        // end settles it again.
-        for id in later {
-            let Some(slot) = self.slots.get_mut(&id) else { continue };
-            if slot.sync.is_some() {
-                slot.dirty = false;
-            } else {
-                self.dirty.push(id);
-            }
-        }
-        // Every plan goes out now, waiting for room in the queue: the next append may roll a segment, which closes the
-        // file that its plan names.
-        while let Some((ticket, op)) = ops.pop_front() {
-            if let Err(op) = self.io.submit(ticket, op) {
-                ops.push_front((ticket, op));
-                if !self.reap(Wait::Block) {
-                    return;
+            match log.rest(&mut *self.io) {
+                Ok(true) => {
+                    slot.warm = false;
+                    slot.resting = false;
                 }
+                // Something is not durable, or on its way.
+                Ok(false) => {
+                    slot.resting = true;
+                    self.warm.push_back((now + REST_AFTER, id));
+                    self.mark_dirty(id);
+                }
+                Err(_) => self.settle(id),
             }
         }
     }
@@ -608,22 +682,31 @@ impl Shard {
 
     fn open(&mut self, spec: PartitionSpec, status: watch::Sender<PartitionStatus>) {
         let leadership = spec.leadership.clone();
+        let owner = self.next_owner;
+        self.next_owner = self.next_owner.wrapping_add(1);
         let mut slot = Slot {
             leadership,
             status,
             state: SlotState::Offline { reason: Arc::from("not opened") },
+            owner,
+            writing: VecDeque::new(),
             waiting: VecDeque::new(),
             syncs_waiting: Vec::new(),
             held: VecDeque::new(),
-            sync: None,
             dirty: false,
+            lazy: false,
+            warm: false,
+            resting: false,
+            last_append: instant(),
+            unwritten: 0,
             refuse: None,
             spec,
         };
-        slot.state = load(&mut *self.io, &slot.spec);
+        slot.state = load(&mut *self.io, &slot.spec, owner, &self.pool);
         slot.spec.options.clean_shutdown = false;
         slot.publish_state();
         let id = slot.spec.id;
+        self.owners.insert(owner, id);
         self.slots.insert(id, slot);
     }
 
@@ -636,7 +719,7 @@ impl Shard {
             return;
         }
         // A sync of the log as it was belongs to it, and may yet fail.
-        self.drain_syncs(id);
+        self.drain(id);
         let Some(slot) = self.slots.get_mut(&id) else { return };
         if !matches!(&slot.state, SlotState::Failed { reopen_at: Some(_), .. }) {
             return;
@@ -650,7 +733,7 @@ impl Shard {
         options.log_start_offset = options.log_start_offset.max(log.view().log_start_offset);
         // It cannot be closed cleanly, which it says; what matters is that its files are given back.
         let _ = log.close(&mut *self.io);
-        slot.state = match load(&mut *self.io, &slot.spec) {
+        slot.state = match load(&mut *self.io, &slot.spec, slot.owner, &self.pool) {
             SlotState::Open(log) => {
                 tracing::info!(topic = slot.spec.topic, partition = id.partition, was = %reason, "partition is back");
                 SlotState::Open(log)
@@ -664,7 +747,8 @@ impl Shard {
     fn fail(&mut self, id: PartitionId, reason: &Arc<str>, may_reopen: bool) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let error = || PartitionError::Offline { reason: Arc::clone(reason) };
-        for waiter in slot.waiting.drain(..) {
+        self.unwritten = self.unwritten.saturating_sub(std::mem::take(&mut slot.unwritten));
+        for waiter in slot.writing.drain(..).chain(slot.waiting.drain(..)) {
             let _ = waiter.reply.send(Err(error()));
         }
         for waiter in slot.syncs_waiting.drain(..) {
@@ -687,8 +771,9 @@ impl Shard {
 
     /// Syncs to the end of one log, waiting for it, and closes it.
     fn close(&mut self, id: PartitionId) -> Result<(), PartitionError> {
-        self.drain_syncs(id);
         let Some(mut slot) = self.slots.remove(&id) else { return Ok(()) };
+        self.owners.remove(&slot.owner);
+        self.unwritten = self.unwritten.saturating_sub(slot.unwritten);
         for append in slot.held.drain(..) {
             let _ = append.reply.send(Err(PartitionError::ShutDown));
         }
@@ -702,7 +787,7 @@ impl Shard {
         let mut log = *log;
         match log.sync(&mut *self.io) {
             Ok(view) => {
-                for waiter in slot.waiting.drain(..) {
+                for waiter in slot.writing.drain(..).chain(slot.waiting.drain(..)) {
                     let _ = waiter.reply.send(Ok(waiter.appended));
                 }
                 for waiter in slot.syncs_waiting.drain(..) {
@@ -714,9 +799,16 @@ impl Shard {
         log.close(&mut *self.io).map_err(PartitionError::Change)
     }
 
-    fn drain_syncs(&mut self, id: PartitionId) {
-        while self.slots.get(&id).is_some_and(|slot| slot.sync.is_some()) {
-            self.reap(Wait::Block);
+    /// Waits until nothing of a partition is in flight.
+    fn drain(&mut self, id: PartitionId) {
+        let is_busy = |slot: &Slot| match &slot.state {
+            SlotState::Open(log) | SlotState::Failed { log, .. } => log.is_busy(),
+            SlotState::Offline { .. } => false,
+        };
+        while self.slots.get(&id).is_some_and(is_busy) {
+            if !self.reap(Wait::Block) {
+                return;
+            }
         }
     }
 
@@ -728,12 +820,21 @@ impl Shard {
     fn stop(&mut self) -> Vec<LogPoints> {
         let ids: Vec<PartitionId> = self.slots.keys().copied().collect();
         let mut all = Vec::with_capacity(ids.len());
-        // All syncs run side by side before the logs are closed one by one.
+        // All writes and syncs run side by side before the logs are closed one by one.
+        self.stopping = true;
         for id in &ids {
             self.mark_dirty(*id);
         }
-        self.last_flush = instant().checked_sub(FLUSH_INTERVAL).unwrap_or(self.last_flush);
-        self.start_syncs();
+        loop {
+            self.start_work();
+            let is_done = |slot: &Slot| match &slot.state {
+                SlotState::Open(log) => !log.is_busy() && !log.has_unsent() && !log.needs_sync(),
+                SlotState::Failed { .. } | SlotState::Offline { .. } => true,
+            };
+            if self.slots.values().all(is_done) || !self.reap(Wait::Block) {
+                break;
+            }
+        }
         for id in ids {
             let end = match self.slots.get(&id).map(|slot| &slot.state) {
                 Some(SlotState::Open(log)) => Some(log.log_end_offset()),
@@ -768,12 +869,13 @@ impl Shard {
 }
 
 /// Opens the log of `spec`, making it if that is wanted.
-fn load(io: &mut dyn Io, spec: &PartitionSpec) -> SlotState {
+fn load(io: &mut dyn Io, spec: &PartitionSpec, owner: u32, pool: &BufferPool) -> SlotState {
     let mut options = spec.options.clone();
     options.now = clock::now();
     let (topic, partition) = (spec.topic.as_str(), spec.id.partition);
     match UnifiedLog::open(io, &spec.dir, spec.log.clone(), options) {
-        Ok((log, report)) => {
+        Ok((mut log, report)) => {
+            log.attach(owner, pool.clone());
             if spec.options.clean_shutdown || report.segment_count == 0 {
                 tracing::debug!(topic, partition, %report, "log opened");
             } else {
@@ -791,14 +893,26 @@ fn load(io: &mut dyn Io, spec: &PartitionSpec) -> SlotState {
 
 /// Whether a sync failed somewhere below this error: then nothing tells what is on the disk.
 fn is_failed_sync(error: &(dyn std::error::Error + 'static)) -> bool {
-    let is_sync = |operation: &Operation| matches!(operation, Operation::Sync | Operation::SyncDirectory);
     let mut next = Some(error);
     while let Some(error) = next {
-        match error.downcast_ref::<IoError>() {
-            Some(IoError::Os { at, .. }) if is_sync(&at.operation) => return true,
-            Some(IoError::Poisoned { cause, .. }) if is_sync(cause) => return true,
-            _ => next = error.source(),
+        let found = match error.downcast_ref::<SegmentError>() {
+            // It stands for the error in it, which is no cause of its own.
+            Some(SegmentError::Io(error)) => Some(error),
+            _ => error.downcast_ref::<IoError>(),
+        };
+        if found.is_some_and(is_of_sync) {
+            return true;
         }
+        next = error.source();
     }
     false
+}
+
+fn is_of_sync(error: &IoError) -> bool {
+    let is_sync = |operation: &Operation| matches!(operation, Operation::Sync | Operation::SyncDirectory);
+    match error {
+        IoError::Os { at, .. } => is_sync(&at.operation),
+        IoError::Poisoned { cause, .. } => is_sync(cause),
+        _ => false,
+    }
 }

@@ -224,7 +224,8 @@ fn a_full_disk_refuses_and_keeps_what_was_there() {
     log.append_bytes(&mut io, good.clone(), NOW).unwrap();
     sync(&mut io, &mut log).unwrap();
     disk.full_after(Some(40));
-    let refused = log.append_bytes(&mut io, batch(2, 2, 50, 1), NOW).unwrap_err();
+    log.append_bytes(&mut io, batch(2, 2, 50, 1), NOW).unwrap();
+    let refused = log.settle(&mut io).unwrap_err();
     assert!(matches!(&refused, SegmentError::Io(error) if error.is_full()), "{refused}");
     assert_eq!(log.log_end_offset(), at(2));
     assert_eq!(log.read(&mut io, at(0), 1_000, at(2), true).unwrap().bytes, good);

@@ -100,19 +100,15 @@ fn one_sync_covers_many_appends_and_a_roll_does_not_mind_it() {
     for base in 0..5 {
         log.append_bytes(&mut io, batch(base, 1, 100, base), NOW).unwrap();
     }
-    let target = log.sync_target(&mut io).unwrap().unwrap();
-    assert!(io.submit(Ticket::new(1), Op::Sync { file: target.file, what: target.what }).is_ok());
+    log.settle(&mut io).unwrap();
+    assert!(log.sync_begin(&mut io));
     log.append_bytes(&mut io, batch(5, 1, 100, 5), NOW).unwrap();
+    assert!(!log.sync_begin(&mut io), "one at a time");
+    assert_eq!(log.synced_end_offset(), at(0));
     // The sync is still in flight.
     log.roll(&mut io, None, NOW).unwrap();
-    let mut done = Vec::new();
-    while io.in_flight() > 0 {
-        io.reap(Wait::Block, &mut done).unwrap();
-    }
-    assert_eq!(done.len(), 1);
-    log.synced(&target, done[0].result.is_ok());
     assert_eq!(log.synced_end_offset(), at(6));
-    assert_eq!(log.sync_target(&mut io).unwrap(), None);
+    assert!(!log.is_busy() && !log.needs_sync() && io.in_flight() == 0);
     log.append_bytes(&mut io, batch(6, 1, 100, 6), NOW).unwrap();
     sync(&mut io, &mut log).unwrap();
     assert_eq!(log.synced_end_offset(), at(7));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use weir_format::{BatchBuilder, Offset, RecordBatch, TimestampMs};
-use weir_segment::io::{Io, exact};
+use weir_segment::io::{Io, Wait};
 use weir_segment::{LocalLog, SegmentConfig, SegmentError};
 
 pub(crate) const NOW: TimestampMs = TimestampMs::new(1_767_225_600_000);
@@ -75,12 +75,20 @@ pub(crate) fn batches(io: &mut dyn Io, log: &mut LocalLog) -> Vec<(i64, Bytes)> 
     found
 }
 
-/// Syncs what was appended, as a shard does.
+/// Syncs what was appended, as a shard does: flush, reap, one sync, reap.
 pub(crate) fn sync(io: &mut dyn Io, log: &mut LocalLog) -> Result<(), SegmentError> {
-    if let Some(target) = log.sync_target(io)? {
-        let result = exact::sync(io, target.file, target.what);
-        log.synced(&target, result.is_ok());
-        result?;
+    let mut done = Vec::new();
+    while log.synced_end_offset() < log.log_end_offset() {
+        log.flush(io);
+        log.sync_begin(io);
+        io.reap(Wait::Block, &mut done)?;
+        for done in done.drain(..) {
+            log.on_done(done).expect("nobody else uses this disk");
+        }
+        if log.has_failed() {
+            // What failed, and not only that something did.
+            return log.settle(io);
+        }
     }
     Ok(())
 }
