@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use weir_segment::io::select::{IoConfig, WantedBackend, select};
+
+use crate::seccomp::Refusal;
 use crate::{command, flags, fuzz, tidy};
 
 /// How one step ended.
@@ -47,6 +50,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     step(&mut outcomes, "test", || {
         cargo_test(&["--workspace", "--lib", "--bins", "--tests", "--features", &features])
     });
+    step(&mut outcomes, "uring", || on_backend("uring"));
+    step(&mut outcomes, "pwrite", || on_backend("pwrite"));
+    for refusal in [Refusal::Eperm, Refusal::Enosys] {
+        step(&mut outcomes, refusal.name(), || where_refused(refusal));
+    }
     step(&mut outcomes, "doc tests", || cargo_test(&["--workspace", "--doc", "--features", &features]));
     step(&mut outcomes, "fuzz smoke", || {
         let code = fuzz::run(&flags::FuzzOptions::Smoke)?;
@@ -101,10 +109,33 @@ fn summary(outcomes: &[Outcome]) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// The node's own tests on one backend. Segment's run on each of them anyway.
+fn on_backend(name: &'static str) -> Result<String> {
+    let wanted: WantedBackend = name.parse()?;
+    if let Err(refused) = select(wanted, &IoConfig::default()) {
+        println!("skipped: {refused}");
+        return Ok("(skipped: it is refused here)".to_owned());
+    }
+    count_tests(command::cargo().env("WEIR_IO", name).args(["test", "-p", "weir-node"]))
+}
+
+/// The tests that touch a disk, in processes whose kernel refuses io_uring.
+fn where_refused(refusal: Refusal) -> Result<String> {
+    let cargo = command::cargo();
+    let mut wrapped = std::process::Command::new(std::env::current_exe()?);
+    wrapped.current_dir(command::root()).args(["seccomp", refusal.name(), "--"]);
+    wrapped.arg(cargo.get_program()).args(["test", "-p", "weir-segment", "-p", "weir-node", "--tests"]);
+    count_tests(&mut wrapped)
+}
+
 /// Runs `cargo test` and adds up what its harnesses say.
 fn cargo_test(arguments: &[&str]) -> Result<String> {
+    count_tests(command::cargo().arg("test").args(arguments))
+}
+
+fn count_tests(command: &mut std::process::Command) -> Result<String> {
     let mut total = Total::default();
-    command::run_looking(command::cargo().arg("test").args(arguments), |line| total.add(line))?;
+    command::run_looking(command, |line| total.add(line))?;
     anyhow::ensure!(total.passed > 0, "no test ran");
     Ok(format!("({} passed, {} failed, {} ignored)", total.passed, total.failed, total.ignored))
 }

@@ -1,17 +1,22 @@
 //! The grammar of the command line, by hand: a handful of flags does not need a parser.
 
+use crate::seccomp::Refusal;
+
 /// What `cargo xtask` prints without a command.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask <command>
 
   test [ARGS...]                 all tests of the workspace (ARGS go to cargo test)
-  ci                             fmt, clippy, tidy, tests, doc tests, fuzz smoke, docs, demo; each with its time
+  ci                             fmt, clippy, tidy, tests, tests on each backend and where io_uring is refused,
+                                 doc tests, fuzz smoke, docs, demo; each with its time
   tidy [--bless]                 layers, module docs, unsafe, FIXMEs, forbidden words, doc hashes, root, markdown
   fuzz <target> --seconds N      coverage-guided fuzzing of one target (--install fetches cargo-fuzz first)
   fuzz --all --seconds N         the same for every target, N seconds each (--jobs N: so many at a time)
   fuzz list                      the targets, one a line
   fuzz --smoke                   every target in process on stable, and a canary that must fail
   golden DIR                     golden data of a folder, read and compared with what Kafka said of it
+  seccomp eperm|enosys -- COMMAND...
+                                 a command where the kernel refuses io_uring, as containers do
   interop --tier 1               end-to-end tests with Apache Kafka 4.4.0 and its clients, on loopback
   bench start-idle [--runs N] [--idle-seconds N] [--with-kafka]
                                  start to serving, idle memory, idle CPU of `weir serve`
@@ -33,6 +38,8 @@ pub(crate) enum Command {
     Golden { folder: String },
     Interop(InteropOptions),
     Bench(BenchOptions),
+    /// A command, where io_uring is refused.
+    Seccomp { refusal: Refusal, command: Vec<String> },
 }
 
 /// `fuzz`.
@@ -104,9 +111,20 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, String> {
         }
         "fuzz" => fuzz(&mut words).map(Command::Fuzz),
         "golden" => golden(&mut words),
+        "seccomp" => seccomp(rest),
         "interop" => interop(&mut words).map(Command::Interop),
         "bench" => bench(&mut words).map(Command::Bench),
         other => Err(format!("no command {other:?}")),
+    }
+}
+
+fn seccomp(words: &[String]) -> Result<Command, String> {
+    match words {
+        [refusal, dashes, command @ ..] if dashes == "--" && !command.is_empty() => {
+            let refusal = Refusal::from_name(refusal).ok_or_else(|| unknown("seccomp", refusal))?;
+            Ok(Command::Seccomp { refusal, command: command.to_vec() })
+        }
+        _ => Err("seccomp needs eperm or enosys, then -- and a command".to_owned()),
     }
 }
 
@@ -261,6 +279,10 @@ mod tests {
             "fuzz --all --seconds 600 --jobs 2 --install",
             &Command::Fuzz(FuzzOptions::Guided { target: None, seconds: 600, jobs: 2, install: true }),
         );
+        check_parses(
+            "seccomp enosys -- cargo test -p x",
+            &Command::Seccomp { refusal: Refusal::Enosys, command: words("cargo test -p x") },
+        );
         check_parses("golden some/where", &Command::Golden { folder: "some/where".to_owned() });
         check_parses("interop --tier 1", &Command::Interop(InteropOptions::default()));
         check_parses(
@@ -288,6 +310,9 @@ mod tests {
             ("golden", "folder"),
             ("golden --all", "--all"),
             ("golden a b", "b"),
+            ("seccomp eacces -- true", "eacces"),
+            ("seccomp eperm true", "--"),
+            ("seccomp eperm --", "command"),
             ("interop", "--tier 1"),
             ("interop --tier 2", "2"),
             ("bench mirror", "mirror"),

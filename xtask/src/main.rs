@@ -13,6 +13,7 @@ mod flags;
 mod fuzz;
 mod golden;
 mod interop;
+mod seccomp;
 mod test;
 mod tidy;
 
@@ -48,5 +49,6 @@ fn dispatch(command: flags::Command) -> anyhow::Result<ExitCode> {
         flags::Command::Golden { folder } => golden::run(&folder),
         flags::Command::Interop(options) => interop::run(&options),
         flags::Command::Bench(options) => bench::run(&options),
+        flags::Command::Seccomp { refusal, command } => seccomp::run(refusal, &command),
     }
 }

@@ -1,12 +1,13 @@
 //! `cargo xtask tidy`: what the compiler cannot say about this tree.
 //!
 //! Each check reads text and returns findings (file, line, what); none of them changes a file, except that
-//! `--bless` writes the hash lines of the two format documents and the table of options. The whole is also a test of this package.
+//! `--bless` writes the hash lines of the two format documents, the table of options and `docs/unsafe.md`. The whole is also a test of this package.
 
 mod docs;
 mod layers;
 mod options;
 mod sources;
+mod unsafe_blocks;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -65,7 +66,8 @@ impl Report {
 pub(crate) fn run(bless: bool) -> Result<ExitCode> {
     let root = command::root();
     if bless {
-        for line in docs::bless(&root)?.into_iter().chain(options::bless(&root)?) {
+        let unsafe_blocks = unsafe_blocks::bless(&root)?;
+        for line in docs::bless(&root)?.into_iter().chain(options::bless(&root)?).chain(unsafe_blocks) {
             println!("{line}");
         }
     }
@@ -120,6 +122,7 @@ pub(crate) fn check(root: &Path) -> Result<Report> {
     report.findings.extend(sources::listed_test_modules(root, &files)?);
     report.findings.extend(docs::hashes(root));
     report.findings.extend(options::check(root));
+    report.findings.extend(unsafe_blocks::check(root));
     report.findings.sort();
     Ok(report)
 }

@@ -164,7 +164,11 @@ impl Node {
             tracing::warn!("weir.flush: acks=all is answered when written, not when synced");
         }
         let open = || -> crate::shard::OpenIo {
-            Box::new(move || select(wanted, &IoConfig::default()).map(|(io, _)| io))
+            Box::new(move || {
+                let (io, selected) = select(wanted, &IoConfig::default())?;
+                tracing::debug!(backend = %selected, "disk access of a shard");
+                Ok(io)
+            })
         };
         let shards =
             Shards::start((0..config.shards).map(|_| open()).collect(), config.flush == Flush::Interval)?;

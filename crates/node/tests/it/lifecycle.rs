@@ -37,12 +37,11 @@ fn what_cannot_be_served_is_said_in_one_place_with_a_remedy() {
     let file = dir.path().join("file");
     std::fs::write(&file, b"x").unwrap();
     let fresh = dir.path().join("fresh");
-    let cases: [(&Path, &[&str], i32, &str); 5] = [
+    let cases: [(&Path, &[&str], i32, &str); 4] = [
         (&full, &[], 1, "is not empty and has no meta.properties"),
         (&file, &[], 1, "is a file, not a directory"),
         (&fresh, &["num.partition=3"], 2, "did you mean num.partitions?"),
         (&fresh, &["num.partitions=0"], 2, "must be at least 1"),
-        (&fresh, &["weir.io=uring"], 1, "uring"),
     ];
     for (path, set, code, text) in cases {
         let (found, error) = serve_fails(path, set);
@@ -52,6 +51,34 @@ fn what_cannot_be_served_is_said_in_one_place_with_a_remedy() {
     }
     assert_eq!(std::fs::read_dir(&full).unwrap().count(), 1);
     assert!(!fresh.exists(), "nothing was made before the options were checked");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn who_asks_for_io_uring_where_it_is_refused_gets_no_node() {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let fresh = path.clone();
+    // The filter is this thread's and that of the processes it starts.
+    let thread = std::thread::Builder::new().spawn(move || {
+        let rules = [(libc::SYS_io_uring_setup, Vec::new())].into();
+        let answer = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, answer, arch).unwrap();
+        seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
+        let refused = serve_fails(&fresh, &["weir.io=uring"]);
+        // Who does not ask for it gets one.
+        let process = Process::start(&fresh);
+        (refused, process)
+    });
+    let ((code, error), process) = thread.unwrap().join().unwrap();
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("error: ") && error.contains("io_uring is not permitted"), "{error}");
+    assert!(error.contains("\nhelp: ") && error.contains("weir.io"), "{error}");
+    assert!(path.exists());
+    drop(process);
 }
 
 #[tokio::test]

@@ -178,7 +178,7 @@ fn refusal(error: &UringError) -> Option<(String, &'static str)> {
             let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
             let said = match disabled.trim() {
                 setting @ ("1" | "2") => {
-                    format!("io_uring is not permitted: kernel.io_uring_disabled is {setting}")
+                    format!("io_uring is not permitted: kernel.io_uring_disabled is {setting} (EPERM)")
                 }
                 _ => "io_uring is not permitted: a seccomp profile refuses it (EPERM)".to_string(),
             };
