@@ -7,6 +7,7 @@ mod durable;
 mod golden;
 mod local_log;
 mod model;
+mod mutants;
 mod pwrite;
 #[cfg(target_os = "linux")]
 mod select;
