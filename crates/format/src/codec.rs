@@ -37,7 +37,8 @@ const CHUNK: usize = 16 * 1024;
 /// Cost: memory for what comes out, grown as it comes, and for one block or window besides (see the module).
 ///
 /// # Errors
-/// [`CodecError::LimitExceeded`] as soon as more would come out; any other means that the bytes are not of this codec.
+/// [`CodecError::LimitExceeded`] as soon as more would come out: a larger limit may help. [`CodecError::Library`] is want of
+/// memory. Any other means that the bytes are not of this codec, or that it is one that nobody reads, and stays so.
 pub fn decompress(codec: Codec, bytes: &[u8], limit: usize) -> Result<Vec<u8>, CodecError> {
     let mut feed = Feed::new(Decoder::new(codec, bytes, limit, Descriptor::Checked)?);
     feed.fill(usize::MAX)?;

@@ -83,7 +83,11 @@ pub struct Endpoint<'a> {
 impl<'a> ControlRecordValue<'a> {
     /// Reads the value of a record of this type; `None` if the type is not one of KRaft's.
     ///
-    /// Cost: memory for voters and endpoints that are really there.
+    /// Cost: memory for voters and endpoints that are really there; names and hosts are borrowed.
+    ///
+    /// # Errors
+    /// The inner error is [`ControlError::MalformedValue`], or [`ControlError::InvalidVersion`] for a negative version. Say
+    /// it and go on: what the record *is* follows from its key, and its bytes are to be kept.
     pub fn decode(
         record_type: ControlRecordType,
         value: Option<&'a [u8]>,

@@ -250,7 +250,11 @@ impl<'a> Message<'a> {
     /// and what its codec holds, see [`crate::codec`].
     ///
     /// # Errors
-    /// What is wrong with a wrapper or any message in it; at most `limit` bytes are decompressed.
+    /// [`MessageError::Codec`] with [`crate::CodecError::LimitExceeded`] if more than `limit` bytes would be decompressed: a
+    /// larger limit may help. Any other says what is wrong with the wrapper or the first wrong message in it, and stays
+    /// wrong.
+    ///
+    /// Source: Kafka's `AbstractLegacyRecordBatch.DeepRecordsIterator`.
     #[cfg(feature = "codec")]
     pub fn record_stream(&self, limit: usize) -> Result<crate::stream::MessageStream<'a>, MessageError> {
         crate::stream::MessageStream::new(*self, limit)
