@@ -39,6 +39,24 @@ fn seeds_and_regressions_of_every_target_hold() {
 }
 
 #[test]
+#[cfg(feature = "codec")]
+fn every_dialect_of_compressed_bytes_holds_before_its_oracle() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/codecs.txt");
+    let text = std::fs::read_to_string(path).expect("test data");
+    let mut count = 0;
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['-', ' ']).next().expect("a codec");
+        let (_, oracle) = TARGETS.iter().find(|(target, _)| *target == name).expect("a target of that name");
+        let hex = line.rsplit(' ').next().expect("bytes").replace('-', "");
+        let bytes =
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex"));
+        assert_eq!(smoke(*oracle, &[bytes.collect()], 0, 0), Ok(()), "{line}");
+        count += 1;
+    }
+    assert!(count > 100, "only {count}");
+}
+
+#[test]
 fn a_seeded_loop_over_every_target_finds_nothing() {
     for (target, oracle) in TARGETS {
         // Decompressing and compressing takes its time; `cargo xtask fuzz` goes on for longer.
