@@ -148,7 +148,7 @@ struct Ring<T> {
     /// Free numbers in the table of files; empty if there is no table.
     files: Vec<u32>,
     has_files: bool,
-    settings: &'static str,
+    settings: Settings,
     // U5: a raw pointer is neither Send nor Sync.
     _thread: PhantomData<*const ()>,
 }
@@ -222,6 +222,11 @@ impl<T> Ring<T> {
     /// this kernel takes.
     fn new(entries: u32, depth: u32) -> Result<Ring<T>, UringError> {
         let (ring, settings) = build(entries, depth)?;
+        Ring::over(ring, settings)
+    }
+
+    /// The same over what the kernel gave.
+    fn over(ring: IoUring, settings: Settings) -> Result<Ring<T>, UringError> {
         // Waiting with a limit of time needs it (Linux 5.11), and so does not losing completions (5.5).
         if !ring.params().is_feature_ext_arg() {
             return Err(UringError::Missing { what: "waiting with a limit of time" });
@@ -261,7 +266,7 @@ impl<T> Ring<T> {
 
     /// The settings that the kernel took.
     fn settings(&self) -> &'static str {
-        self.settings
+        self.settings.name()
     }
 
     /// Makes a table for `count` files, with which the kernel need not look a descriptor up for each request. Whether it
@@ -437,34 +442,57 @@ fn pause() {
     let _ = rustix::event::poll(&mut [], Some(&millisecond));
 }
 
-/// Asks the kernel for a ring: the best settings first, then plainer ones, then a smaller one.
-fn build(entries: u32, depth: u32) -> Result<(IoUring, &'static str), UringError> {
+/// Settings of a ring, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settings {
+    /// Completions are worked on when this thread asks for them, and by no interrupt before (Linux 6.1).
+    Deferred,
+    /// This thread is not interrupted for completions (Linux 5.19).
+    Cooperative,
+    /// What every kernel has.
+    Plain,
+    /// The same, for little memory.
+    Small,
+}
+
+impl Settings {
+    const ALL: [Settings; 4] = [Settings::Deferred, Settings::Cooperative, Settings::Plain, Settings::Small];
+
+    fn name(self) -> &'static str {
+        match self {
+            Settings::Deferred => "single issuer, deferred task work",
+            Settings::Cooperative => "cooperative task work",
+            Settings::Plain => "plain settings",
+            Settings::Small => "plain settings and few entries",
+        }
+    }
+
+    fn build(self, entries: u32, completions: u32) -> Result<IoUring, Error> {
+        let mut builder = IoUring::builder();
+        builder.setup_clamp();
+        match self {
+            Settings::Deferred => {
+                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+                builder.setup_cqsize(completions).build(entries)
+            }
+            Settings::Cooperative => {
+                builder.setup_coop_taskrun().setup_taskrun_flag().setup_cqsize(completions).build(entries)
+            }
+            Settings::Plain => builder.setup_cqsize(completions).build(entries),
+            // Completions beyond its short queue are kept by the kernel.
+            Settings::Small => builder.build(entries.min(16)),
+        }
+    }
+}
+
+/// Asks the kernel for a ring: the best settings first, then plainer ones.
+fn build(entries: u32, depth: u32) -> Result<(IoUring, Settings), UringError> {
     let entries = entries.clamp(1, 4_096);
     // One more for the poll of the waker; a completion queue this long cannot overflow.
     let completions = depth.saturating_add(1).max(entries.saturating_mul(2)).next_power_of_two();
     let mut last = Error::from_raw_os_error(libc::EINVAL);
-    for (settings, entries) in [
-        ("single issuer, deferred task work", entries),
-        ("cooperative task work", entries),
-        ("plain", entries),
-        ("plain and small", entries.min(16)),
-    ] {
-        let mut builder = IoUring::builder();
-        builder.setup_clamp();
-        match settings {
-            "single issuer, deferred task work" => {
-                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
-                builder.setup_cqsize(completions);
-            }
-            "cooperative task work" => {
-                builder.setup_coop_taskrun().setup_taskrun_flag().setup_cqsize(completions);
-            }
-            "plain" => {
-                builder.setup_cqsize(completions);
-            }
-            _ => {}
-        }
-        match builder.build(entries) {
+    for settings in Settings::ALL {
+        match settings.build(entries, completions) {
             Ok(ring) => return Ok((ring, settings)),
             // Unknown settings, or too much memory: less may do.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOMEM)) => last = error,

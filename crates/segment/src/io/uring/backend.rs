@@ -75,7 +75,12 @@ impl Default for UringConfig {
     }
 }
 
-/// [`Io`] by io_uring; see the [module](super).
+/// [`Io`] by io_uring; see the [module](super). It stays with the thread that made it (U5):
+///
+/// ```compile_fail
+/// fn is_send<T: Send>() {}
+/// is_send::<weir_segment::io::uring::UringIo>();
+/// ```
 pub struct UringIo {
     config: UringConfig,
     ring: Ring<Tag>,
