@@ -6,5 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod append;
+pub mod chart;
+pub mod cost;
+pub mod figures;
 pub mod format;
+pub mod kill;
 pub mod start_idle;

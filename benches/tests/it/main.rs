@@ -1,4 +1,6 @@
 //! The benchmarks with tiny settings, as tests.
 
+mod append;
 mod format;
+mod kill;
 mod start_idle;
