@@ -1381,7 +1381,7 @@ fn a_file_in_the_folders_place_is_said() {
 fn a_real_disk_gives_the_same_as_the_simulated_one() {
     use weir_log::{OpenOptions, UnifiedLog};
     use weir_segment::io::Io;
-    use weir_segment::io::pwrite::{PwriteConfig, PwriteIo};
+    use weir_segment::io::select::{IoConfig, WantedBackend, select};
 
     let run = |io: Box<dyn Io>, root: &std::path::Path| -> (Facts, weir_psm::ProducerStateManager, Vec<u8>) {
         let bench = Bench::new(1).segment_bytes(600);
@@ -1412,11 +1412,20 @@ fn a_real_disk_gives_the_same_as_the_simulated_one() {
         let bytes = again.read_all(Isolation::Uncommitted);
         (again.facts(), again.producers(), bytes)
     };
-    let folder = tempfile::tempdir().unwrap();
-    let real = run(Box::new(PwriteIo::new(PwriteConfig::default())), folder.path());
     let simulated = run(Box::new(Bench::new(9).disk.io()), std::path::Path::new("/"));
-    assert_eq!(real.0, simulated.0);
-    assert_equal_state(&real.1, &simulated.1, "real and simulated");
-    assert_eq!(real.2, simulated.2);
-    assert_eq!(real.0.aborted.len(), 1);
+    assert_eq!(simulated.0.aborted.len(), 1);
+    for backend in [WantedBackend::Pwrite, WantedBackend::Uring] {
+        let io = match select(backend, &IoConfig::default()) {
+            Ok((io, _)) => io,
+            Err(refused) => {
+                eprintln!("skipped: {refused}");
+                continue;
+            }
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let real = run(io, folder.path());
+        assert_eq!(real.0, simulated.0, "{backend:?}");
+        assert_equal_state(&real.1, &simulated.1, "real and simulated");
+        assert_eq!(real.2, simulated.2, "{backend:?}");
+    }
 }
