@@ -61,7 +61,6 @@ pub mod sim;
 pub mod uring;
 
 mod descriptors;
-#[cfg(target_os = "linux")]
 mod names;
 mod track;
 

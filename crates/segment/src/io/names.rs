@@ -63,7 +63,12 @@ pub(super) fn create_dir_all(dir: &Path) -> Result<(), IoError> {
 
 /// [`Io::sync_dir`](super::Io::sync_dir).
 pub(super) fn sync_dir(dir: &Path) -> Result<(), IoError> {
-    File::open(dir)
-        .and_then(|dir| dir.sync_all())
-        .map_err(|e| IoError::os(Operation::SyncDirectory, dir, None, e))
+    let opened = File::open(dir).map_err(|e| IoError::os(Operation::SyncDirectory, dir, None, e))?;
+    loop {
+        match opened.sync_all() {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(IoError::os(Operation::SyncDirectory, dir, None, error)),
+        }
+    }
 }

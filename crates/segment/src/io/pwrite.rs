@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::UNIX_EPOCH;
 
 use bytes::{Buf, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select, unbounded};
@@ -33,6 +32,7 @@ use super::durable::parent;
 use super::track::{OVERLAP, WritesInFlight};
 use super::{
     Advice, At, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation, SyncKind, Ticket, Wait,
+    names,
 };
 
 mod sys;
@@ -927,64 +927,33 @@ impl Io for PwriteIo {
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> Result<(), IoError> {
-        std::fs::rename(from, to).map_err(|e| IoError::os(Operation::Rename, from, None, e))?;
+        names::rename(from, to)?;
         for file in self.files.values_mut() {
-            if let Ok(rest) = file.path.strip_prefix(from) {
-                file.path = if rest.as_os_str().is_empty() { to.to_path_buf() } else { to.join(rest) };
+            if let Some(path) = names::moved(&file.path, from, to) {
+                file.path = path;
             }
         }
         Ok(())
     }
 
     fn remove(&mut self, path: &Path) -> Result<(), IoError> {
-        let metadata = std::fs::symlink_metadata(path);
-        let removed = match metadata {
-            Ok(metadata) if metadata.is_dir() => std::fs::remove_dir(path),
-            Ok(_) => std::fs::remove_file(path),
-            Err(error) => Err(error),
-        };
-        removed.map_err(|e| IoError::os(Operation::Remove, path, None, e))
+        names::remove(path)
     }
 
     fn list(&mut self, dir: &Path) -> Result<Vec<PathBuf>, IoError> {
-        let failed = |e| IoError::os(Operation::List, dir, None, e);
-        let mut paths = Vec::new();
-        for entry in std::fs::read_dir(dir).map_err(failed)? {
-            paths.push(entry.map_err(failed)?.path());
-        }
-        paths.sort();
-        Ok(paths)
+        names::list(dir)
     }
 
     fn metadata(&mut self, path: &Path) -> Result<Option<Metadata>, IoError> {
-        match std::fs::metadata(path) {
-            Ok(metadata) => {
-                let since = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-                let is_dir = metadata.is_dir();
-                Ok(Some(Metadata {
-                    is_dir,
-                    size: if is_dir { 0 } else { metadata.len() },
-                    modified_ms: since.and_then(|since| i64::try_from(since.as_millis()).ok()),
-                }))
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(IoError::os(Operation::Metadata, path, None, error)),
-        }
+        names::metadata(path)
     }
 
     fn create_dir_all(&mut self, dir: &Path) -> Result<(), IoError> {
-        std::fs::create_dir_all(dir).map_err(|e| IoError::os(Operation::CreateDirectory, dir, None, e))
+        names::create_dir_all(dir)
     }
 
     fn sync_dir(&mut self, dir: &Path) -> Result<(), IoError> {
-        let opened = File::open(dir).map_err(|e| IoError::os(Operation::SyncDirectory, dir, None, e))?;
-        loop {
-            match opened.sync_all() {
-                Ok(()) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(IoError::os(Operation::SyncDirectory, dir, None, error)),
-            }
-        }
+        names::sync_dir(dir)
     }
 
     fn submit(&mut self, ticket: Ticket, op: Op) -> Result<(), Op> {
