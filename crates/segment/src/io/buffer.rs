@@ -29,13 +29,13 @@ use bytes::Bytes;
 pub const ALIGNMENT: usize = 4096;
 
 /// Capacity of the smallest class of buffers that is kept, in bytes.
-pub const SMALLEST: usize = 64 << 10;
+pub const SMALLEST: usize = ALIGNMENT;
 
 /// Capacity of the largest class of buffers that is kept, in bytes. Larger ones are made and freed.
 pub const LARGEST: usize = 1 << 20;
 
-/// 64 KiB, 128 KiB, 256 KiB, 512 KiB, 1 MiB.
-const CLASSES: usize = 5;
+/// 4 KiB, 8 KiB and so on to 1 MiB.
+const CLASSES: usize = 9;
 
 /// Aligned buffers, kept for the next use. A handle: clones share the buffers, from any thread.
 #[derive(Clone)]
@@ -121,7 +121,7 @@ impl BufferPool {
     /// An empty buffer with room for at least `capacity` bytes.
     ///
     /// Inputs: `capacity` sizes an allocation, so it must not come from outside unchecked.
-    /// Cost: none if one of its class (64 KiB to 1 MiB, powers of two) is kept, else one allocation.
+    /// Cost: none if one of its class (4 KiB to 1 MiB, powers of two) is kept, else one allocation.
     pub fn take(&self, capacity: usize) -> PoolBuffer {
         let shared = &self.shared;
         let kept = class_of(capacity).and_then(|(class, size)| {
@@ -322,6 +322,14 @@ mod tests {
             kept_size: 0,
         };
         assert_eq!(pool.counters(), expected);
+    }
+
+    #[test]
+    fn the_classes_go_from_a_block_to_a_mebibyte() {
+        assert_eq!(class_of(0), Some((0, SMALLEST)));
+        assert_eq!(class_of(SMALLEST + 1), Some((1, 2 * SMALLEST)));
+        assert_eq!(class_of(LARGEST), Some((CLASSES - 1, LARGEST)));
+        assert_eq!(class_of(LARGEST + 1), None);
     }
 
     #[test]
