@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on should fail loudly")]
 
 mod crash;
+mod crash_enumeration;
 mod edges;
 mod golden;
 mod laws;

@@ -76,7 +76,7 @@ pub struct LedgerEntry {
 /// What a sync made durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acknowledged {
-    /// A file with this size and this sum (FNV-1a) of its bytes.
+    /// A file with this size and this sum of its bytes: equal for equal bytes.
     File {
         /// Size in bytes.
         size: u64,
