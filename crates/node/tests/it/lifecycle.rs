@@ -70,7 +70,7 @@ fn who_asks_for_io_uring_where_it_is_refused_gets_no_node() {
         seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
         let refused = serve_fails(&fresh, &["weir.io=uring"]);
         // Who does not ask for it gets one.
-        let process = Process::start(&fresh);
+        let process = Process::start_with(&fresh, &["weir.io=auto"]);
         (refused, process)
     });
     let ((code, error), process) = thread.unwrap().join().unwrap();
