@@ -3,9 +3,6 @@
 //! Each workload is run once to count its operations. Then, for every operation, it is run again and the machine goes
 //! off there; the disk is copied for each of the fifteen policies, and each copy is recovered and checked against what
 //! was submitted, acknowledged and cut by then, and against a log that saw the same batches and never crashed.
-//!
-//! SimDisk lets each unsynced write meet its own fate, also where two share a sector, which no disk does. So writes that
-//! are unsynced together end at a sector's border here.
 
 use std::collections::BTreeMap;
 
@@ -99,25 +96,12 @@ impl Run {
         Ok(())
     }
 
-    /// A batch of one record for a producer. Aligned: its end is a sector's border.
-    fn data(&mut self, producer: i64, transactional: bool, size: usize, aligned: bool) -> Result<(), Off> {
+    /// A batch of one record for a producer.
+    fn data(&mut self, producer: i64, transactional: bool, size: usize) -> Result<(), Off> {
         let sequence = self.sequences.entry(producer).or_insert(0);
         let header = Some((producer, 0, *sequence));
         *sequence += 1;
-        let mut batch = data(header, transactional, 1, size);
-        if aligned {
-            let active = self.log().log.segments().last().unwrap().size;
-            let position = usize::try_from(active).unwrap();
-            let mut size = size;
-            while !(position + batch.len()).is_multiple_of(512) {
-                size += 512 - (position + batch.len()) % 512;
-                batch = data(header, transactional, 1, size);
-                if !(position + batch.len()).is_multiple_of(512) {
-                    size -= (position + batch.len()) % 512;
-                    batch = data(header, transactional, 1, size);
-                }
-            }
-        }
+        let batch = data(header, transactional, 1, size);
         let params = AppendParams { may_start_transaction: true, ..AppendParams::client(epoch(0), NOW) };
         self.submit(batch, params)
     }
@@ -196,21 +180,21 @@ type Workload = fn(&mut Run) -> Result<(), Off>;
 fn produce(run: &mut Run) -> Result<(), Off> {
     run.open()?;
     for producer in [1, 2, 1] {
-        run.data(producer, false, 40, false)?;
+        run.data(producer, false, 40)?;
         run.sync()?;
     }
     for _ in 0..3 {
         for producer in [1, 2, 3] {
-            run.data(producer, false, 300, true)?;
+            run.data(producer, false, 300)?;
         }
         run.sync()?;
         run.checkpoint();
     }
-    run.data(3, false, 900, false)?;
+    run.data(3, false, 900)?;
     run.sync()?;
     run.close()?;
     run.open()?;
-    run.data(3, false, 20, false)?;
+    run.data(3, false, 20)?;
     run.sync()
 }
 
@@ -218,24 +202,24 @@ fn produce(run: &mut Run) -> Result<(), Off> {
 fn transactions(run: &mut Run) -> Result<(), Off> {
     run.open()?;
     for producer in [1, 2, 3] {
-        run.data(producer, true, 200, false)?;
+        run.data(producer, true, 200)?;
         run.sync()?;
     }
     run.coordinate(marker(false, 1, 0, 0))?;
     run.sync()?;
-    run.data(2, true, 900, false)?;
+    run.data(2, true, 900)?;
     run.sync()?;
     run.checkpoint();
     run.coordinate(marker(true, 2, 0, 0))?;
     run.sync()?;
-    run.data(1, true, 10, false)?;
+    run.data(1, true, 10)?;
     run.sync()?;
     run.coordinate(barrier())?;
     run.sync()?;
     run.sequences.clear();
-    run.data(1, false, 10, false)?;
+    run.data(1, false, 10)?;
     run.sync()?;
-    run.data(3, true, 1200, false)?;
+    run.data(3, true, 1200)?;
     run.sync()?;
     run.coordinate(marker(false, 3, 0, 0))?;
     run.sync()?;
@@ -247,25 +231,25 @@ fn transactions(run: &mut Run) -> Result<(), Off> {
 fn cuts(run: &mut Run) -> Result<(), Off> {
     run.open()?;
     for producer in [1, 2, 3, 1, 2, 3] {
-        run.data(producer, producer == 2, 400, false)?;
+        run.data(producer, producer == 2, 400)?;
         run.sync()?;
     }
     run.coordinate(barrier())?;
     run.sync()?;
     run.checkpoint();
     run.sequences.clear();
-    run.data(1, false, 10, false)?;
+    run.data(1, false, 10)?;
     run.sync()?;
     run.truncate(7)?;
-    run.data(4, false, 15, false)?;
+    run.data(4, false, 15)?;
     run.sync()?;
     run.truncate(2)?;
     run.sequences.insert(5, 0);
-    run.data(5, false, 700, false)?;
-    run.data(5, false, 10, true)?;
+    run.data(5, false, 700)?;
+    run.data(5, false, 10)?;
     run.sync()?;
     run.checkpoint();
-    run.data(5, true, 10, false)?;
+    run.data(5, true, 10)?;
     run.sync()
 }
 
@@ -406,7 +390,7 @@ fn enumerate_with(workload: Workload, segment_bytes: u32, seed: u64, policies: &
 #[test]
 fn produce_survives_a_power_cut_at_every_operation() {
     let tally = enumerate(produce, 2000);
-    assert!(tally.recovered > 1900 && tally.from_snapshot > 0, "{tally:?}");
+    assert!(tally.recovered > 1500 && tally.from_snapshot > 0, "{tally:?}");
 }
 
 /// Several writes unsynced at once: later ones land without earlier ones.
@@ -416,7 +400,7 @@ fn group_commit_survives_a_power_cut_at_every_operation() {
         run.open()?;
         for _ in 0..3 {
             for producer in [1, 2, 3, 4] {
-                run.data(producer, false, 600, true)?;
+                run.data(producer, false, 600)?;
                 run.settle()?;
             }
             run.sync()?;
@@ -439,7 +423,7 @@ fn transactions_survive_a_power_cut_at_every_operation() {
 
 #[test]
 fn cuts_survive_a_power_cut_at_every_operation() {
-    assert!(enumerate(cuts, 1000).recovered > 2400);
+    assert!(enumerate(cuts, 1000).recovered > 2000);
 }
 
 /// Moving the log start deletes segments; what is left is a suffix, and a start below the log start is never served.
@@ -448,14 +432,14 @@ fn deletion_survives_a_power_cut_at_every_operation() {
     fn delete(run: &mut Run) -> Result<(), Off> {
         run.open()?;
         for producer in [1, 2, 3, 1, 2, 3, 1] {
-            run.data(producer, false, 400, false)?;
+            run.data(producer, false, 400)?;
             run.sync()?;
         }
         run.checkpoint();
         run.model.log_start = 5;
         let open = run.open.as_mut().unwrap();
         open.log.advance_log_start(&mut *open.io, offset(5))?;
-        run.data(2, false, 400, false)?;
+        run.data(2, false, 400)?;
         run.sync()
     }
     let bench = || Bench::new(3).segment_bytes(1000);

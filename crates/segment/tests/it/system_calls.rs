@@ -191,7 +191,7 @@ fn catch_up_writes_leave_nothing_in_the_page_cache() {
 }
 
 #[test]
-fn reads_of_the_pool_pass_a_full_house_of_syncs() {
+fn reads_and_syncs_of_the_pool_all_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut io = PwriteIo::new(PwriteConfig { sync_threads: 1, ..PwriteConfig::default() });
     let mut files = Vec::new();
