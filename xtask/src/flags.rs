@@ -18,6 +18,8 @@ usage: cargo xtask <command>
   seccomp eperm|enosys -- COMMAND...
                                  a command where the kernel refuses io_uring, as containers do
   interop --tier 1               end-to-end tests with Apache Kafka 4.4.0 and its clients, on loopback
+  kill [--rounds N] [--backends uring,pwrite] [--seed N]
+                                 kill -9 of a process that writes, then every byte compared; nothing may be lost
   bench start-idle [--runs N] [--idle-seconds N] [--with-kafka]
                                  start to serving, idle memory, idle CPU of `weir serve`
   bench append [ARGS...]         the segment writer against plain loops on the same disk (--help for its ARGS)
@@ -31,15 +33,25 @@ interop also takes: --only PREFIX (checks whose name starts so), --keep (leave t
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,
-    Test { rest: Vec<String> },
+    Test {
+        rest: Vec<String>,
+    },
     Ci,
-    Tidy { bless: bool },
+    Tidy {
+        bless: bool,
+    },
     Fuzz(FuzzOptions),
-    Golden { folder: String },
+    Golden {
+        folder: String,
+    },
     Interop(InteropOptions),
+    Kill(KillOptions),
     Bench(BenchOptions),
     /// A command, where io_uring is refused.
-    Seccomp { refusal: Refusal, command: Vec<String> },
+    Seccomp {
+        refusal: Refusal,
+        command: Vec<String>,
+    },
 }
 
 /// `fuzz`.
@@ -68,6 +80,15 @@ pub(crate) struct InteropOptions {
     pub(crate) smoke: Option<String>,
 }
 
+/// `kill`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct KillOptions {
+    pub(crate) rounds: u32,
+    /// Each writes its rounds; all recover, by turns.
+    pub(crate) backends: Vec<String>,
+    pub(crate) seed: u64,
+}
+
 /// `bench`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BenchOptions {
@@ -75,7 +96,9 @@ pub(crate) enum BenchOptions {
     /// The arguments of the benchmark itself.
     Append(Vec<String>),
     /// How often each work is measured.
-    Format { runs: u32 },
+    Format {
+        runs: u32,
+    },
 }
 
 /// `bench start-idle`.
@@ -113,6 +136,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, String> {
         "golden" => golden(&mut words),
         "seccomp" => seccomp(rest),
         "interop" => interop(&mut words).map(Command::Interop),
+        "kill" => kill(&mut words).map(Command::Kill),
         "bench" => bench(&mut words).map(Command::Bench),
         other => Err(format!("no command {other:?}")),
     }
@@ -174,6 +198,22 @@ fn interop(words: &mut Words<'_>) -> Result<InteropOptions, String> {
         Some(other) => Err(format!("interop has tier 1 only, not {other}")),
         None => Err("interop needs --tier 1".to_owned()),
     }
+}
+
+fn kill(words: &mut Words<'_>) -> Result<KillOptions, String> {
+    let mut options =
+        KillOptions { rounds: 50, backends: vec!["uring".to_owned(), "pwrite".to_owned()], seed: 1 };
+    while let Some(word) = words.next() {
+        match word {
+            "--rounds" => options.rounds = small(words.number("--rounds")?)?,
+            "--backends" => {
+                options.backends = words.value("--backends")?.split(',').map(str::to_owned).collect();
+            }
+            "--seed" => options.seed = words.number("--seed")?,
+            other => return Err(unknown("kill", other)),
+        }
+    }
+    Ok(options)
 }
 
 fn bench(words: &mut Words<'_>) -> Result<BenchOptions, String> {
@@ -286,6 +326,10 @@ mod tests {
         check_parses("golden some/where", &Command::Golden { folder: "some/where".to_owned() });
         check_parses("interop --tier 1", &Command::Interop(InteropOptions::default()));
         check_parses(
+            "kill --rounds 7 --backends pwrite --seed 3",
+            &Command::Kill(KillOptions { rounds: 7, backends: vec!["pwrite".to_owned()], seed: 3 }),
+        );
+        check_parses(
             "bench start-idle --runs 1 --idle-seconds 2",
             &Command::Bench(BenchOptions::StartIdle(StartIdleOptions {
                 runs: 1,
@@ -315,6 +359,7 @@ mod tests {
             ("seccomp eperm --", "command"),
             ("interop", "--tier 1"),
             ("interop --tier 2", "2"),
+            ("kill --fast", "--fast"),
             ("bench mirror", "mirror"),
             ("bench format --fast", "--fast"),
         ] {

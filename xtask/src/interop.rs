@@ -16,6 +16,7 @@ mod node;
 mod process;
 mod raw;
 mod report;
+mod segments;
 mod tools;
 
 use std::path::PathBuf;
@@ -62,9 +63,17 @@ pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode> {
             if let Some(bootstrap) = &options.smoke {
                 clients::smoke(&mut world, bootstrap);
             } else {
-                stage(&mut world, "batches", batches::check);
-                // They need no broker, so that they can be had alone in seconds.
-                if !options.only.as_ref().is_some_and(|only| only.starts_with("batches")) {
+                // These need no broker, so that they can be had alone in seconds.
+                let alone = ["batches", "segments"]
+                    .into_iter()
+                    .find(|name| options.only.as_ref().is_some_and(|only| only.starts_with(name)));
+                if alone.is_none_or(|name| name == "batches") {
+                    stage(&mut world, "batches", batches::check);
+                }
+                if alone.is_none_or(|name| name == "segments") {
+                    stage(&mut world, "segments", segments::check);
+                }
+                if alone.is_none() {
                     world.weir = tools::weir()?;
                     tier_1(&mut world);
                 }

@@ -13,6 +13,7 @@ mod flags;
 mod fuzz;
 mod golden;
 mod interop;
+mod kill;
 mod seccomp;
 mod test;
 mod tidy;
@@ -48,6 +49,7 @@ fn dispatch(command: flags::Command) -> anyhow::Result<ExitCode> {
         flags::Command::Fuzz(options) => fuzz::run(&options),
         flags::Command::Golden { folder } => golden::run(&folder),
         flags::Command::Interop(options) => interop::run(&options),
+        flags::Command::Kill(options) => kill::run(&options),
         flags::Command::Bench(options) => bench::run(&options),
         flags::Command::Seccomp { refusal, command } => seccomp::run(refusal, &command),
     }

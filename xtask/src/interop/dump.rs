@@ -118,10 +118,10 @@ fn clean_marker(data: &Path) -> Result<()> {
 
 /// What the tool printed besides the contents.
 #[derive(Debug, Default)]
-struct Said {
-    complaints: BTreeSet<String>,
-    files: usize,
-    batches: usize,
+pub(super) struct Said {
+    pub(super) complaints: BTreeSet<String>,
+    pub(super) files: usize,
+    pub(super) batches: usize,
 }
 
 fn said_of(world: &World, data: &Path, extensions: &[&str], options: &[&str]) -> Result<Said> {
@@ -134,7 +134,12 @@ fn said_of(world: &World, data: &Path, extensions: &[&str], options: &[&str]) ->
         }
     }
     ensure!(!all.is_empty(), "no {extensions:?} files under {}", data.display());
-    let list = all.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",");
+    said_of_files(world, &all, options)
+}
+
+/// What the tool says of these files.
+pub(super) fn said_of_files(world: &World, files: &[PathBuf], options: &[&str]) -> Result<Said> {
+    let list = files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",");
     let mut arguments = vec!["--files", list.as_str()];
     arguments.extend_from_slice(options);
     let ended = world.tools.run_java(&world.work, TOOL, &arguments, "")?;
