@@ -33,9 +33,8 @@ pub(crate) fn ring(config: UringConfig) -> Option<UringIo> {
     match UringIo::new(config) {
         Ok(io) => Some(io),
         Err(error) if matches!(error.errno(), Some(libc::EPERM | libc::ENOSYS)) => {
-            SAID.call_once(|| {
-                skip(&format!("all tests of the io_uring backend, it is refused here: {error}"))
-            });
+            let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            SAID.call_once(|| skip(&format!("all tests of the io_uring backend: {error}: {why}")));
             None
         }
         Err(error) => panic!("{error}: {error:?}"),
