@@ -400,7 +400,10 @@ impl Node {
                 segment_index_bytes: bounded("segment.index.bytes", 24),
                 index_interval_bytes: bounded("index.interval.bytes", 0),
             },
-            psm: PsmConfig { producer_id_expiration: Duration::from_millis(expiration) },
+            psm: PsmConfig {
+                producer_id_expiration: Duration::from_millis(expiration),
+                ..PsmConfig::default()
+            },
             max_message_bytes: usize::try_from(number("max.message.bytes")).unwrap_or(0),
             message_timestamp_type: if append_time {
                 TimestampType::LogAppendTime

@@ -1,10 +1,10 @@
 //! What one batch would change, and how much of it is validated for whom.
 //!
-//! | origin | epoch | sequence | duplicate | open transaction | coordinator epoch |
-//! |---|---|---|---|---|---|
-//! | `Client` | checked | checked | searched | checked | - |
-//! | `Coordinator` | checked | - | - | checked | checked |
-//! | `Replication` | taken | taken | - | taken | taken |
+//! | origin | epoch | sequence | duplicate | open transaction | verification | coordinator epoch |
+//! |---|---|---|---|---|---|---|
+//! | `Client` | checked | checked | searched | checked | if asked for | - |
+//! | `Coordinator` | checked | - | - | checked | if asked for | checked |
+//! | `Replication` | taken | taken | - | taken | - | taken |
 //!
 //! "Taken" means that the log is right whatever it says: mirrored and replayed bytes were
 //! validated by their leader, and a log that was accepted once must load again.
@@ -13,6 +13,7 @@ use weir_format::{Offset, ProducerEpoch, ProducerId, Sequence, TimestampMs};
 
 use crate::entry::{BatchMetadata, ProducerStateEntry};
 use crate::error::ProducerStateError;
+use crate::verification::Verification;
 
 /// Who appends, which says how much is validated.
 ///
@@ -44,6 +45,8 @@ pub(crate) struct ProducerAppendInfo<'a> {
     pub(crate) producer_id: ProducerId,
     /// `None`: nothing is known about this producer.
     pub(crate) entry: Option<&'a ProducerStateEntry>,
+    /// What the transaction coordinator was asked about it.
+    pub(crate) verification: Option<&'a Verification>,
     pub(crate) origin: AppendOrigin,
     /// Where the batch would start.
     pub(crate) offset: Offset,
@@ -55,6 +58,7 @@ pub(crate) struct DataChange {
     pub(crate) producer_id: ProducerId,
     pub(crate) epoch: Option<ProducerEpoch>,
     pub(crate) batch: BatchMetadata,
+    pub(crate) is_transactional: bool,
     pub(crate) starts_transaction: bool,
 }
 
@@ -101,6 +105,7 @@ impl ProducerAppendInfo<'_> {
             producer_id: self.producer_id,
             epoch,
             batch,
+            is_transactional,
             starts_transaction: is_transactional && open.is_none(),
         })
     }
@@ -127,6 +132,20 @@ impl ProducerAppendInfo<'_> {
             )?;
         }
         Ok(marker)
+    }
+
+    /// Kafka: `UnifiedLog.analyzeAndValidateProducerState`. A producer whose epoch is over hears
+    /// that first, since it can recover from it (KAFKA-19690).
+    pub(crate) fn check_verified(
+        &self,
+        epoch: Option<ProducerEpoch>,
+        verified: bool,
+    ) -> Result<(), ProducerStateError> {
+        self.check_epoch(epoch, TransactionVersion::Legacy, &mut Vec::new())?;
+        if verified {
+            return Ok(());
+        }
+        Err(ProducerStateError::NotVerified { producer_id: self.producer_id, offset: self.offset })
     }
 
     /// Kafka: `ProducerAppendInfo.checkProducerEpoch`.
@@ -173,6 +192,27 @@ impl ProducerAppendInfo<'_> {
             producer_id: self.producer_id,
             offset: self.offset,
         })?;
+        let out_of_order = |expected| {
+            Err(ProducerStateError::OutOfOrderSequence {
+                producer_id: self.producer_id,
+                offset: self.offset,
+                sequence,
+                expected,
+            })
+        };
+        if let Some(verification) = self.verification {
+            // Kafka: KAFKA-14920, KIP-890. Leading batches were lost, or are late.
+            let knows_no_batch = self.entry.is_none_or(|entry| entry.batches().is_empty());
+            if verification.version == TransactionVersion::V2 && knows_no_batch && sequence != Sequence::ZERO
+            {
+                return out_of_order(Sequence::ZERO);
+            }
+            if let Some(lowest) = verification.lowest_sequence
+                && sequence > lowest
+            {
+                return out_of_order(lowest);
+            }
+        }
         // Any sequence is taken from a producer of which nothing is known: its records may have
         // been deleted, or a barrier stands before it.
         let Some(entry) = self.entry else {
@@ -188,12 +228,7 @@ impl ProducerAppendInfo<'_> {
         if sequence == expected {
             return Ok(());
         }
-        Err(ProducerStateError::OutOfOrderSequence {
-            producer_id: self.producer_id,
-            offset: self.offset,
-            sequence,
-            expected,
-        })
+        out_of_order(expected)
     }
 
     fn refuse_or_tolerate(

@@ -51,6 +51,20 @@ pub enum ProducerStateError {
         transaction_first_offset: Offset,
     },
 
+    /// A batch that would open a transaction, and the coordinator was not asked about it, or
+    /// something of this producer was appended since. Kafka: INVALID_TXN_STATE (48), "Record was not
+    /// part of an ongoing transaction"; INVALID_PRODUCER_EPOCH is kinder, since clients recover
+    /// from it.
+    #[error(
+        "batch of producer {producer_id} at offset {offset} is not part of a transaction that was verified"
+    )]
+    NotVerified {
+        /// The producer.
+        producer_id: ProducerId,
+        /// Where the batch would have been written.
+        offset: Offset,
+    },
+
     /// A marker of a coordinator that was replaced. Kafka: TRANSACTION_COORDINATOR_FENCED (52).
     #[error(
         "coordinator epoch for producer {producer_id} at offset {offset} is {}, the last seen is {}",
@@ -168,8 +182,8 @@ pub enum SnapshotError {
         count: u64,
     },
 
-    /// An entry that nobody writes: a negative producer id, a batch that starts below offset 0,
-    /// an offset at or above the snapshot's own.
+    /// An entry that nobody writes: a negative producer id, a batch that starts below offset 0 or
+    /// lies at or above the snapshot's own offset, an open transaction without its batch.
     #[error("entry {index} of the producer snapshot has {field} {value}")]
     InvalidEntry {
         /// Which entry, from 0.

@@ -57,12 +57,15 @@ mod error;
 mod manager;
 mod producers;
 pub mod snapshot;
+mod unreplicated;
+mod verification;
 
 pub use append_info::{AppendOrigin, TransactionVersion};
-pub use barrier::BarrierApplied;
+pub use barrier::{BarrierApplied, Forgotten};
 pub use entry::{BATCHES_RETAINED, BatchMetadata, ProducerStateEntry};
 pub use error::{ProducerStateError, SnapshotError};
 pub use manager::{
     Applied, Checked, CompletedTransaction, DuplicateBatch, OpenTransaction, ProducerStateManager, PsmConfig,
     Transition,
 };
+pub use verification::VerificationGuard;

@@ -1,27 +1,36 @@
 //! [`ProducerStateManager`]: the one gate, and what can be asked about its state.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use weir_format::{Offset, ProducerEpoch, ProducerId, RecordBatch, TimestampMs};
+use weir_format::{Offset, ProducerEpoch, ProducerId, RecordBatch, Sequence, TimestampMs};
 
 use crate::append_info::{AppendOrigin, DataChange, MarkerChange, ProducerAppendInfo, TransactionVersion};
-use crate::barrier::BarrierApplied;
+use crate::barrier::{BarrierApplied, Forgotten};
 use crate::entry::{BatchMetadata, ProducerStateEntry};
 use crate::error::{ProducerStateError, SnapshotError};
-use crate::producers::Producers;
+use crate::producers::{Place, Producers};
 use crate::snapshot;
+use crate::unreplicated::Unreplicated;
+use crate::verification::{VerificationGuard, Verifications};
 
-/// How long producers are remembered.
+/// How long producers are remembered, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PsmConfig {
     /// An entry idle for this long may be forgotten. Kafka: `producer.id.expiration.ms`, one day.
     pub producer_id_expiration: Duration,
+    /// How many producers one partition remembers; `None`, the default, is Kafka's "all of them".
+    ///
+    /// Above it, whoever is new costs the producer with the lowest last offset its entry: the next
+    /// batch of that one is taken as a first, whatever its sequence, and a batch sent again is
+    /// written again. A producer with an open transaction is never evicted, so that there may be
+    /// more than this many. Whom it costs is a function of the log's bytes.
+    pub max_producers: Option<usize>,
 }
 
 impl Default for PsmConfig {
     fn default() -> Self {
-        Self { producer_id_expiration: Duration::from_secs(24 * 60 * 60) }
+        Self { producer_id_expiration: Duration::from_secs(24 * 60 * 60), max_producers: None }
     }
 }
 
@@ -92,6 +101,8 @@ pub struct Transition {
     base_offset: Offset,
     next_offset: Offset,
     change: Change,
+    /// Where the producer's entry was found, so that it is not searched for again.
+    place: Option<Place>,
     tolerated: Vec<ProducerStateError>,
 }
 
@@ -140,6 +151,10 @@ pub struct Applied {
     pub completed: Option<CompletedTransaction>,
     /// The batch was the barrier.
     pub barrier: Option<BarrierApplied>,
+    /// The memory of what the barrier forgot, to be dropped where there is time for it.
+    pub forgotten: Forgotten,
+    /// How many producers were evicted by [`PsmConfig::max_producers`].
+    pub producers_evicted: usize,
     /// What would have been refused from a client or a coordinator, and was taken because the
     /// bytes were validated elsewhere. Kafka warns of these.
     pub tolerated: Vec<ProducerStateError>,
@@ -156,6 +171,10 @@ pub struct ProducerStateManager {
     /// INVARIANT: exactly the entries with a `transaction_first_offset`.
     pub(crate) open_transactions: BTreeMap<Offset, ProducerId>,
     pub(crate) unreplicated: Unreplicated,
+    /// What the leader asked the transaction coordinator about.
+    pub(crate) verifications: Verifications,
+    /// What is at or above it is not acknowledged yet.
+    high_watermark: Offset,
     map_end_offset: Offset,
     /// Counts mutations, so that a transition is committed to the state it was checked against.
     revision: u64,
@@ -166,9 +185,11 @@ impl ProducerStateManager {
     pub fn new(config: PsmConfig) -> Self {
         Self {
             config,
-            producers: Producers::default(),
+            producers: Producers::new(config.max_producers),
             open_transactions: BTreeMap::new(),
             unreplicated: Unreplicated::default(),
+            verifications: Verifications::default(),
+            high_watermark: Offset::ZERO,
             map_end_offset: Offset::ZERO,
             revision: 0,
         }
@@ -193,7 +214,23 @@ impl ProducerStateManager {
         base_offset: Offset,
         origin: AppendOrigin,
     ) -> Result<Checked, ProducerStateError> {
-        self.check_batch(batch, base_offset, origin, TransactionVersion::Legacy)
+        self.check_batch(batch, base_offset, origin, TransactionVersion::Legacy, Verified::NotAsked)
+    }
+
+    /// As [`check`](Self::check), and a batch that would open a transaction is refused unless
+    /// `guard` is of the verification that is under way for its producer.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), and [`ProducerStateError::NotVerified`].
+    /// Source: Kafka's `UnifiedLog.batchMissingRequiredVerification`, KIP-890.
+    pub fn check_verified(
+        &self,
+        batch: &RecordBatch<'_>,
+        base_offset: Offset,
+        origin: AppendOrigin,
+        guard: Option<&VerificationGuard>,
+    ) -> Result<Checked, ProducerStateError> {
+        self.check_batch(batch, base_offset, origin, TransactionVersion::Legacy, Verified::By(guard))
     }
 
     /// As [`check`](Self::check) with [`AppendOrigin::Coordinator`], for a marker that was
@@ -208,7 +245,7 @@ impl ProducerStateManager {
         base_offset: Offset,
         version: TransactionVersion,
     ) -> Result<Checked, ProducerStateError> {
-        self.check_batch(batch, base_offset, AppendOrigin::Coordinator, version)
+        self.check_batch(batch, base_offset, AppendOrigin::Coordinator, version, Verified::NotAsked)
     }
 
     fn check_batch(
@@ -217,6 +254,7 @@ impl ProducerStateManager {
         base_offset: Offset,
         origin: AppendOrigin,
         version: TransactionVersion,
+        verified: Verified<'_>,
     ) -> Result<Checked, ProducerStateError> {
         if base_offset < self.map_end_offset {
             return Err(ProducerStateError::OffsetBelowEnd {
@@ -225,63 +263,73 @@ impl ProducerStateManager {
             });
         }
         let (last_offset, next_offset) = ends(base_offset, batch.last_offset_delta())?;
-        let mut tolerated = Vec::new();
-        let change = if batch.is_control() {
-            self.check_control(batch, base_offset, origin, version, &mut tolerated)?
-        } else {
-            let metadata = BatchMetadata {
-                last_offset,
-                timestamp: batch.max_timestamp(),
-                last_sequence: batch.last_sequence(),
-                offset_delta: batch.last_offset_delta(),
-            };
-            match producer_id(batch, base_offset, origin, &mut tolerated)? {
-                None => Change::Nothing,
-                Some(producer_id) => {
-                    let entry = self.producers.get(producer_id);
-                    if origin == AppendOrigin::Client
-                        && let Some(original) = entry.and_then(|entry| {
-                            entry.find_duplicate(
-                                batch.producer_epoch(),
-                                batch.base_sequence()?,
-                                batch.last_sequence()?,
-                            )
-                        })
-                    {
-                        return Ok(Checked::Duplicate(DuplicateBatch {
-                            base_offset: original.first_offset(),
-                            last_offset: original.last_offset(),
-                            timestamp: original.timestamp(),
-                        }));
-                    }
-                    let info = ProducerAppendInfo { producer_id, entry, origin, offset: base_offset };
-                    Change::Data(info.data_batch(
-                        batch.producer_epoch(),
-                        batch.base_sequence(),
-                        metadata,
-                        batch.is_transactional(),
-                        &mut tolerated,
-                    )?)
-                }
-            }
-        };
-        Ok(Checked::Append(Transition {
+        let mut transition = Transition {
             revision: self.revision,
             base_offset,
             next_offset,
-            change,
-            tolerated,
-        }))
+            change: Change::Nothing,
+            place: None,
+            tolerated: Vec::new(),
+        };
+        if batch.is_control() {
+            self.check_control(batch, origin, version, &mut transition)?;
+            return Ok(Checked::Append(transition));
+        }
+        let Some(producer_id) = producer_id(batch, base_offset, origin, &mut transition.tolerated)? else {
+            return Ok(Checked::Append(transition));
+        };
+        let found = self.producers.find(producer_id);
+        let entry = found.map(|(_, entry)| entry);
+        let epoch = batch.producer_epoch();
+        if origin == AppendOrigin::Client
+            && let Some(original) = entry
+                .and_then(|entry| entry.find_duplicate(epoch, batch.base_sequence()?, batch.last_sequence()?))
+        {
+            return Ok(Checked::Duplicate(DuplicateBatch {
+                base_offset: original.first_offset(),
+                last_offset: original.last_offset(),
+                timestamp: original.timestamp(),
+            }));
+        }
+        let info = ProducerAppendInfo {
+            producer_id,
+            entry,
+            verification: self.verifications.get(producer_id),
+            origin,
+            offset: base_offset,
+        };
+        if let Verified::By(guard) = verified
+            && origin != AppendOrigin::Replication
+            && batch.is_transactional()
+            && !self.has_open_transaction(producer_id, epoch)
+        {
+            info.check_verified(epoch, self.verifications.fits(producer_id, guard))?;
+        }
+        let metadata = BatchMetadata {
+            last_offset,
+            timestamp: batch.max_timestamp(),
+            last_sequence: batch.last_sequence(),
+            offset_delta: batch.last_offset_delta(),
+        };
+        transition.change = Change::Data(info.data_batch(
+            epoch,
+            batch.base_sequence(),
+            metadata,
+            batch.is_transactional(),
+            &mut transition.tolerated,
+        )?);
+        transition.place = found.map(|(place, _)| place);
+        Ok(Checked::Append(transition))
     }
 
     fn check_control(
         &self,
         batch: &RecordBatch<'_>,
-        offset: Offset,
         origin: AppendOrigin,
         version: TransactionVersion,
-        tolerated: &mut Vec<ProducerStateError>,
-    ) -> Result<Change, ProducerStateError> {
+        transition: &mut Transition,
+    ) -> Result<(), ProducerStateError> {
+        let offset = transition.base_offset;
         if origin == AppendOrigin::Client {
             return Err(ProducerStateError::ControlBatchFromClient { offset });
         }
@@ -289,15 +337,16 @@ impl ProducerStateManager {
             return Err(ProducerStateError::CompressedControlBatch { offset });
         }
         if batch.is_barrier() {
-            return Ok(Change::Barrier);
+            transition.change = Change::Barrier;
+            return Ok(());
         }
-        let Some(producer_id) = producer_id(batch, offset, origin, tolerated)? else {
-            return Ok(Change::Nothing);
+        let Some(producer_id) = producer_id(batch, offset, origin, &mut transition.tolerated)? else {
+            return Ok(());
         };
         // Kafka: an empty control batch is what the cleaner left of a transaction whose records
         // are all gone.
         if batch.record_count() == 0 {
-            return Ok(Change::Nothing);
+            return Ok(());
         }
         let Some(Ok(marker)) = batch.end_transaction_marker() else {
             // Kafka: throws here in replication and recovery too, and cannot load such a log.
@@ -305,10 +354,17 @@ impl ProducerStateManager {
             if origin != AppendOrigin::Replication {
                 return Err(error);
             }
-            tolerated.push(error);
-            return Ok(Change::Nothing);
+            transition.tolerated.push(error);
+            return Ok(());
         };
-        let info = ProducerAppendInfo { producer_id, entry: self.producers.get(producer_id), origin, offset };
+        let found = self.producers.find(producer_id);
+        let info = ProducerAppendInfo {
+            producer_id,
+            entry: found.map(|(_, entry)| entry),
+            verification: None,
+            origin,
+            offset,
+        };
         let marker = MarkerChange {
             producer_id,
             epoch: batch.producer_epoch(),
@@ -316,7 +372,43 @@ impl ProducerStateManager {
             timestamp: marker.timestamp,
             aborted: !marker.commit,
         };
-        info.end_transaction_marker(marker, version, tolerated).map(Change::Marker)
+        let marker = info.end_transaction_marker(marker, version, &mut transition.tolerated)?;
+        transition.change = Change::Marker(marker);
+        transition.place = found.map(|(place, _)| place);
+        Ok(())
+    }
+
+    /// Whether this producer has a transaction of this epoch open.
+    fn has_open_transaction(&self, producer_id: ProducerId, epoch: Option<ProducerEpoch>) -> bool {
+        self.producers
+            .get(producer_id)
+            .is_some_and(|entry| entry.transaction_first_offset.is_some() && entry.producer_epoch == epoch)
+    }
+
+    /// Notes that the transaction coordinator is being asked about a transaction that this batch
+    /// would open; `None` if it is open, and there is nothing to ask.
+    ///
+    /// The guard comes back with the batch, through [`check_verified`](Self::check_verified), once
+    /// the coordinator said yes. Until then a batch of this producer with a higher sequence is
+    /// out of order, and under transaction version 2 the first that is known of a producer has
+    /// sequence 0. It ends with a transactional batch, a marker or a barrier, when the partition is
+    /// truncated or loaded, and after the time that idle producers have.
+    ///
+    /// Source: Kafka's `UnifiedLog.maybeStartTransactionVerification`, KIP-890.
+    pub fn start_verification(
+        &mut self,
+        producer_id: ProducerId,
+        epoch: Option<ProducerEpoch>,
+        first_sequence: Option<Sequence>,
+        version: TransactionVersion,
+        now: TimestampMs,
+    ) -> Option<VerificationGuard> {
+        if self.has_open_transaction(producer_id, epoch) {
+            return None;
+        }
+        let guard = self.verifications.start(producer_id, epoch, first_sequence, version, now);
+        self.changed();
+        Some(guard)
     }
 
     /// Does what a checked batch changes; the state is then that of a log that ends behind it.
@@ -325,7 +417,9 @@ impl ProducerStateManager {
     /// published or snapshotted before its bytes are in the log, and if they do not get there the
     /// state has to be built again from the log.
     ///
-    /// Cost: one lookup and one insertion; a barrier frees every entry.
+    /// Cost: none but the entry's own if its producer is known, else one insertion. A barrier takes
+    /// time by the open transactions that it aborts, not by the producers that it forgets:
+    /// [`Applied::forgotten`] holds their memory.
     /// # Panics
     /// If the state changed after the check, or the transition is another manager's: batches are
     /// checked and committed one at a time, never gathered, since gathering is how entries from
@@ -340,10 +434,18 @@ impl ProducerStateManager {
         let offset = transition.base_offset;
         match transition.change {
             Change::Nothing => {}
-            Change::Data(data) => self.apply_data(&data, offset),
-            Change::Marker(marker) => applied.completed = self.apply_marker(&marker, offset),
+            Change::Data(data) => {
+                self.apply_data(&data, transition.place, offset);
+                applied.producers_evicted = self.producers.evict(Some(data.producer_id));
+            }
+            Change::Marker(marker) => {
+                applied.completed = self.apply_marker(&marker, transition.place, offset);
+                applied.producers_evicted = self.producers.evict(Some(marker.producer_id));
+            }
             Change::Barrier => {
-                applied.barrier = Some(self.apply_barrier(offset, after(offset)));
+                let (barrier, forgotten) = self.apply_barrier(offset, after(offset));
+                applied.barrier = Some(barrier);
+                applied.forgotten = forgotten;
             }
         }
         self.map_end_offset = transition.next_offset;
@@ -352,24 +454,37 @@ impl ProducerStateManager {
     }
 
     /// Kafka: `ProducerStateManager.update`.
-    fn apply_data(&mut self, data: &DataChange, base_offset: Offset) {
-        let entry = self.producers.entry(data.producer_id);
-        entry.update_epoch(data.epoch);
-        entry.add_batch(data.batch);
-        entry.last_timestamp = data.batch.timestamp;
+    fn apply_data(&mut self, data: &DataChange, place: Option<Place>, base_offset: Offset) {
+        self.producers.update(data.producer_id, place, |entry| {
+            entry.update_epoch(data.epoch);
+            entry.add_batch(data.batch);
+            entry.last_timestamp = data.batch.timestamp;
+            if data.starts_transaction {
+                entry.transaction_first_offset = Some(base_offset);
+            }
+        });
         if data.starts_transaction {
-            entry.transaction_first_offset = Some(base_offset);
             self.open_transactions.insert(base_offset, data.producer_id);
+        }
+        if data.is_transactional {
+            self.verifications.end(data.producer_id);
         }
     }
 
     /// Kafka: `ProducerAppendInfo.appendEndTxnMarker`, `ProducerStateManager.completeTxn`.
-    fn apply_marker(&mut self, marker: &MarkerChange, offset: Offset) -> Option<CompletedTransaction> {
-        let entry = self.producers.entry(marker.producer_id);
-        entry.update_epoch(marker.epoch);
-        entry.coordinator_epoch = marker.coordinator_epoch;
-        entry.last_timestamp = marker.timestamp;
-        let first_offset = entry.transaction_first_offset.take()?;
+    fn apply_marker(
+        &mut self,
+        marker: &MarkerChange,
+        place: Option<Place>,
+        offset: Offset,
+    ) -> Option<CompletedTransaction> {
+        self.verifications.end(marker.producer_id);
+        let first_offset = self.producers.update(marker.producer_id, place, |entry| {
+            entry.update_epoch(marker.epoch);
+            entry.coordinator_epoch = marker.coordinator_epoch;
+            entry.last_timestamp = marker.timestamp;
+            entry.transaction_first_offset.take()
+        })?;
         let producer_id = self.open_transactions.remove(&first_offset);
         assert_eq!(
             producer_id,
@@ -404,10 +519,12 @@ impl ProducerStateManager {
     }
 
     /// Lets go of the transactions whose end is replicated, so that the last stable offset moves.
+    /// What is below it counts as acknowledged: see [`expire`](Self::expire).
     ///
     /// Replay calls this as it goes, with the offset it has reached: completed transactions are
     /// kept in memory until then.
     pub fn on_high_watermark(&mut self, high_watermark: Offset) {
+        self.high_watermark = high_watermark;
         self.unreplicated.remove_below(high_watermark);
     }
 
@@ -474,17 +591,26 @@ impl ProducerStateManager {
         self.changed();
     }
 
-    /// Forgets the producers that were idle for the configured time, by the wall clock; never one
-    /// with an open transaction. Returns how many.
+    /// Forgets the producers that were idle for the configured time, by the wall clock. Returns how
+    /// many.
+    ///
+    /// Never one with an open transaction, nor one with a request in flight: a batch at or above
+    /// the high watermark, which its client may send again until it is acknowledged, or a
+    /// verification under way. (The time that counts is the producer's own, so that a request in
+    /// flight may look a year old.)
     ///
     /// Kafka: `ProducerStateManager.removeExpiredProducers`.
     pub fn expire(&mut self, now: TimestampMs) -> usize {
         let limit_ms = i64::try_from(self.config.producer_id_expiration.as_millis()).unwrap_or(i64::MAX);
-        let expired = self.producers.retain(|_, entry| {
-            entry.transaction_first_offset.is_some()
-                || now.get().saturating_sub(entry.last_timestamp.get()) < limit_ms
+        let verifications = self.verifications.expire(now, limit_ms);
+        let Self { producers, verifications: under_way, high_watermark, .. } = self;
+        let expired = producers.forget(|producer_id, entry| {
+            now.get().saturating_sub(entry.last_timestamp.get()) >= limit_ms
+                && entry.transaction_first_offset.is_none()
+                && entry.last_offset().is_none_or(|last| last < *high_watermark)
+                && under_way.get(producer_id).is_none()
         });
-        if expired > 0 {
+        if expired > 0 || verifications > 0 {
             self.changed();
         }
         expired
@@ -494,10 +620,22 @@ impl ProducerStateManager {
     ///
     /// Kafka: `ProducerStateManager.truncateFullyAndStartAt`.
     pub fn truncate_fully_and_start_at(&mut self, offset: Offset) {
-        self.producers = Producers::default();
-        self.open_transactions = BTreeMap::new();
+        let nobody = self.producers.emptied();
+        self.replace(nobody, BTreeMap::new(), offset);
+    }
+
+    fn replace(
+        &mut self,
+        producers: Producers,
+        open_transactions: BTreeMap<Offset, ProducerId>,
+        map_end_offset: Offset,
+    ) {
+        self.producers = producers;
+        self.open_transactions = open_transactions;
         self.unreplicated = Unreplicated::default();
-        self.map_end_offset = offset;
+        self.verifications.end_all();
+        self.high_watermark = self.high_watermark.min(map_end_offset);
+        self.map_end_offset = map_end_offset;
         self.changed();
     }
 
@@ -509,40 +647,40 @@ impl ProducerStateManager {
     }
 
     /// Replaces the state by that of a snapshot, whose name says that it covers the log below
-    /// `map_end_offset`. No producer is expired: [`expire`](Self::expire) does that.
+    /// `map_end_offset`. No producer is expired: [`expire`](Self::expire) does that, once
+    /// [`on_high_watermark`](Self::on_high_watermark) has said what is acknowledged.
     ///
+    /// Cost: linear in the bytes, however many entries they announce.
     /// # Errors
     /// Every [`SnapshotError`]; the state is as before, and an older snapshot or none is the next
     /// to try.
     pub fn load_snapshot(&mut self, bytes: &[u8], map_end_offset: Offset) -> Result<(), SnapshotError> {
-        let mut producers = Producers::default();
         let mut open_transactions = BTreeMap::new();
-        for (index, (producer_id, entry)) in snapshot::decode(bytes)?.into_iter().enumerate() {
-            for (field, offset) in [
-                ("last_offset", entry.last_offset()),
-                ("current_txn_first_offset", entry.transaction_first_offset()),
-            ] {
-                if let Some(offset) = offset
-                    && offset >= map_end_offset
-                {
-                    return Err(SnapshotError::InvalidEntry { index, field, value: offset.get() });
+        let entries = snapshot::decode(bytes)?;
+        for (index, (producer_id, entry)) in entries.iter().enumerate() {
+            let invalid = |field, offset: Offset| {
+                Err(SnapshotError::InvalidEntry { index, field, value: offset.get() })
+            };
+            let last_offset = entry.last_offset();
+            // Kafka: KAFKA-6683. State from above its own offset was in memory before its batch was in the log.
+            if let Some(last_offset) = last_offset
+                && last_offset >= map_end_offset
+            {
+                return invalid("last_offset", last_offset);
+            }
+            if let Some(first_offset) = entry.transaction_first_offset() {
+                // A transaction is opened by a batch, and that is in front of the newest one or is it.
+                if last_offset.is_none_or(|last_offset| first_offset > last_offset) {
+                    return invalid("current_txn_first_offset", first_offset);
+                }
+                if open_transactions.insert(first_offset, *producer_id).is_some() {
+                    return Err(SnapshotError::DuplicateTransaction { first_offset });
                 }
             }
-            if producers.get(producer_id).is_some() {
-                return Err(SnapshotError::DuplicateProducer { producer_id });
-            }
-            if let Some(first_offset) = entry.transaction_first_offset()
-                && open_transactions.insert(first_offset, producer_id).is_some()
-            {
-                return Err(SnapshotError::DuplicateTransaction { first_offset });
-            }
-            *producers.entry(producer_id) = entry;
         }
-        self.producers = producers;
-        self.open_transactions = open_transactions;
-        self.unreplicated = Unreplicated::default();
-        self.map_end_offset = map_end_offset;
-        self.changed();
+        let producers = Producers::load(self.config.max_producers, entries)
+            .map_err(|producer_id| SnapshotError::DuplicateProducer { producer_id })?;
+        self.replace(producers, open_transactions, map_end_offset);
         Ok(())
     }
 
@@ -564,32 +702,13 @@ impl ProducerStateManager {
     }
 }
 
-/// Transactions that ended, whose end is not below the high watermark yet.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Unreplicated {
-    first_offsets: BTreeSet<Offset>,
-    /// Last and first offsets, ascending by last offset: transactions end in log order.
-    ends: VecDeque<(Offset, Offset)>,
-}
-
-impl Unreplicated {
-    pub(crate) fn complete(&mut self, first_offset: Offset, last_offset: Offset) {
-        self.first_offsets.insert(first_offset);
-        self.ends.push_back((last_offset, first_offset));
-    }
-
-    fn first_offset(&self) -> Option<Offset> {
-        self.first_offsets.first().copied()
-    }
-
-    fn remove_below(&mut self, offset: Offset) {
-        while let Some((last_offset, first_offset)) = self.ends.front().copied()
-            && last_offset < offset
-        {
-            self.first_offsets.remove(&first_offset);
-            self.ends.pop_front();
-        }
-    }
+/// What a check knows of the question to the transaction coordinator.
+#[derive(Clone, Copy)]
+enum Verified<'a> {
+    /// It is the caller's own affair.
+    NotAsked,
+    /// The guard that came back with the batch, if one did.
+    By(Option<&'a VerificationGuard>),
 }
 
 /// The batch's last offset, and the one behind it.

@@ -1,48 +1,190 @@
 //! The map from producer id to entry, laid out so that forgetting a million producers is cheap.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_format::ProducerId;
 
 use crate::entry::ProducerStateEntry;
 
-/// Entries by producer id.
+/// Where a producer's entry lies. Good until the next change of the [`Producers`] that it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    fn new(index: usize) -> Self {
+        Self(u32::try_from(index).expect("fewer than 2^32 producers"))
+    }
+
+    fn index(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    producer_id: ProducerId,
+    entry: ProducerStateEntry,
+}
+
+/// Entries by producer id, of at most so many producers if there is a cap.
 ///
 /// The entries lie in one vector and the tree holds only their places: an id costs about 250 bytes
 /// whatever the insertion order, and dropping all of them frees few, large pieces. (One tree of
 /// whole entries has 12 times the nodes' bytes to give back, and clients choose their ids, so a
 /// hash map would need a hasher that they cannot steer.)
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Producers {
-    /// INVARIANT: a permutation of `0..entries.len()`.
-    places: BTreeMap<ProducerId, u32>,
-    entries: Vec<ProducerStateEntry>,
+    /// INVARIANT: each place is below `slots.len()`, holds this id, and is not vacant.
+    places: BTreeMap<ProducerId, Place>,
+    slots: Vec<Slot>,
+    /// Places that nobody has. Whoever is new takes one of these first.
+    vacant: Vec<Place>,
+    cap: Option<Cap>,
+}
+
+/// Who goes first when there are too many.
+#[derive(Clone, Debug)]
+struct Cap {
+    max: usize,
+    /// INVARIANT: the rank and id of every producer without an open transaction.
+    evictable: BTreeSet<(u64, ProducerId)>,
+}
+
+/// Where an entry stands in the order of eviction; `None` while its transaction is open.
+///
+/// It depends on nothing that a snapshot does not keep, so that a state which was loaded evicts
+/// the same producers as one that saw every batch.
+fn rank(entry: &ProducerStateEntry) -> Option<u64> {
+    if entry.transaction_first_offset().is_some() {
+        return None;
+    }
+    let behind = |last: weir_format::Offset| last.get().unsigned_abs().saturating_add(1);
+    Some(entry.last_offset().map_or(0, behind))
 }
 
 impl Producers {
+    /// Nobody, and room for at most `max_producers`.
+    pub(crate) fn new(max_producers: Option<usize>) -> Self {
+        Self {
+            places: BTreeMap::new(),
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            cap: max_producers.map(|max| Cap { max, evictable: BTreeSet::new() }),
+        }
+    }
+
+    /// Entries in any order, those above the cap evicted; the id of one that occurs twice is the
+    /// error.
+    pub(crate) fn load(
+        max_producers: Option<usize>,
+        entries: Vec<(ProducerId, ProducerStateEntry)>,
+    ) -> Result<Self, ProducerId> {
+        let mut loaded = Self::new(max_producers);
+        let mut places: Vec<(ProducerId, Place)> =
+            entries.iter().enumerate().map(|(index, (id, _))| (*id, Place::new(index))).collect();
+        // Ours are sorted already, and sorted pairs are built into a tree at once.
+        places.sort_unstable_by_key(|(producer_id, _)| *producer_id);
+        let pairs = places.iter().zip(places.iter().skip(1));
+        if let Some(((twice, _), _)) = pairs.into_iter().find(|((this, _), (next, _))| this == next) {
+            return Err(*twice);
+        }
+        loaded.places = places.into_iter().collect();
+        loaded.slots = entries.into_iter().map(|(producer_id, entry)| Slot { producer_id, entry }).collect();
+        if let Some(cap) = &mut loaded.cap {
+            cap.evictable =
+                loaded.slots.iter().filter_map(|slot| Some((rank(&slot.entry)?, slot.producer_id))).collect();
+        }
+        let _ = loaded.evict(None);
+        Ok(loaded)
+    }
+
+    /// Nobody, with the same cap.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::new(self.cap.as_ref().map(|cap| cap.max))
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.places.len()
     }
 
     pub(crate) fn get(&self, producer_id: ProducerId) -> Option<&ProducerStateEntry> {
-        self.places.get(&producer_id).and_then(|place| self.entry_at(*place))
+        self.find(producer_id).map(|(_, entry)| entry)
     }
 
-    /// The entry of this producer; an empty one if there was none.
-    pub(crate) fn entry(&mut self, producer_id: ProducerId) -> &mut ProducerStateEntry {
-        let next = u32::try_from(self.entries.len()).expect("fewer than 2^32 producers");
-        let place = *self.places.entry(producer_id).or_insert(next);
-        if place == next {
-            // A vector doubles by itself; an eighth keeps the bytes per id within bounds.
-            if self.entries.len() == self.entries.capacity() {
-                self.entries.reserve_exact((self.entries.len() >> 3).max(4));
+    pub(crate) fn find(&self, producer_id: ProducerId) -> Option<(Place, &ProducerStateEntry)> {
+        let place = *self.places.get(&producer_id)?;
+        Some((place, self.entry_at(place)?))
+    }
+
+    /// Changes the entry of a producer; `place` is where it was found, `None` if it was not, and
+    /// then it is an empty one.
+    ///
+    /// Cost: no search in the tree if the place is known and there is no cap.
+    /// # Panics
+    /// If the place is another producer's.
+    pub(crate) fn update<T>(
+        &mut self,
+        producer_id: ProducerId,
+        place: Option<Place>,
+        change: impl FnOnce(&mut ProducerStateEntry) -> T,
+    ) -> T {
+        let known = place.is_some();
+        let place = place.unwrap_or_else(|| self.insert(producer_id));
+        let slot = self.slots.get_mut(place.index()).expect("a place that was found is there");
+        assert_eq!(slot.producer_id, producer_id, "a place belongs to the producer it was found for");
+        let Some(cap) = &mut self.cap else {
+            return change(&mut slot.entry);
+        };
+        let before = if known { rank(&slot.entry) } else { None };
+        let result = change(&mut slot.entry);
+        let after = rank(&slot.entry);
+        if before != after {
+            if let Some(before) = before {
+                cap.evictable.remove(&(before, producer_id));
             }
-            self.entries.push(ProducerStateEntry::EMPTY);
+            if let Some(after) = after {
+                cap.evictable.insert((after, producer_id));
+            }
         }
-        usize::try_from(place)
-            .ok()
-            .and_then(|place| self.entries.get_mut(place))
-            .expect("every place has its entry")
+        result
+    }
+
+    fn insert(&mut self, producer_id: ProducerId) -> Place {
+        let slot = Slot { producer_id, entry: ProducerStateEntry::EMPTY };
+        let place = match self.vacant.pop() {
+            Some(place) => {
+                *self.slots.get_mut(place.index()).expect("a vacant place is there") = slot;
+                place
+            }
+            None => {
+                // A vector doubles by itself; an eighth keeps the bytes per id within bounds.
+                if self.slots.len() == self.slots.capacity() {
+                    self.slots.reserve_exact((self.slots.len() >> 3).max(4));
+                }
+                let place = Place::new(self.slots.len());
+                self.slots.push(slot);
+                place
+            }
+        };
+        let before = self.places.insert(producer_id, place);
+        assert_eq!(before, None, "a producer that was not found is not there");
+        place
+    }
+
+    /// Forgets who is too many, lowest last offset first; never one with an open transaction, nor
+    /// `keep`. Returns how many went.
+    pub(crate) fn evict(&mut self, keep: Option<ProducerId>) -> usize {
+        let Some(cap) = &mut self.cap else { return 0 };
+        let mut evicted = 0_usize;
+        while self.places.len() > cap.max {
+            let first = cap.evictable.iter().find(|(_, producer_id)| Some(*producer_id) != keep);
+            let Some(victim) = first.copied() else { break };
+            cap.evictable.remove(&victim);
+            let place = self.places.remove(&victim.1).expect("whoever may go is there");
+            self.vacant.push(place);
+            evicted = evicted.saturating_add(1);
+        }
+        evicted
     }
 
     /// Ascending by producer id.
@@ -50,29 +192,48 @@ impl Producers {
         self.places.iter().filter_map(|(producer_id, place)| Some((*producer_id, self.entry_at(*place)?)))
     }
 
-    /// Forgets all entries but those that `keep` names; returns how many went.
+    /// Forgets the entries that `unwanted` names; returns how many.
     ///
-    /// Cost: nothing is copied when all stay.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(ProducerId, &ProducerStateEntry) -> bool) -> usize {
+    /// Cost: one look at each entry; entries move only if most of them go, and then their memory
+    /// is given back.
+    pub(crate) fn forget(&mut self, unwanted: impl Fn(ProducerId, &ProducerStateEntry) -> bool) -> usize {
         let before = self.len();
-        let stay: Vec<ProducerId> = self
-            .iter()
-            .filter_map(|(producer_id, entry)| keep(producer_id, entry).then_some(producer_id))
-            .collect();
-        if stay.len() != before {
-            let mut kept = Self::default();
-            kept.entries.reserve_exact(stay.len());
-            for producer_id in stay {
-                if let Some(entry) = self.get(producer_id) {
-                    *kept.entry(producer_id) = entry.clone();
+        // In the order in which they lie, since that is how memory likes to be read. Vacant places are looked at as
+        // well: whatever they say, only the way that is taken depends on it.
+        let going = self.slots.iter().filter(|slot| unwanted(slot.producer_id, &slot.entry)).count();
+        if going == 0 {
+            return 0;
+        }
+        if going > self.slots.len() >> 1 {
+            self.keep_few(unwanted);
+        } else {
+            let Self { places, slots, vacant, cap } = self;
+            places.retain(|producer_id, place| {
+                let slot = slots.get(place.index()).expect("every place has its entry");
+                let stays = !unwanted(*producer_id, &slot.entry);
+                if !stays {
+                    vacant.push(*place);
+                    if let (Some(cap), Some(rank)) = (cap.as_mut(), rank(&slot.entry)) {
+                        cap.evictable.remove(&(rank, *producer_id));
+                    }
                 }
-            }
-            *self = kept;
+                stays
+            });
         }
         before.saturating_sub(self.len())
     }
 
-    fn entry_at(&self, place: u32) -> Option<&ProducerStateEntry> {
-        self.entries.get(usize::try_from(place).ok()?)
+    fn keep_few(&mut self, unwanted: impl Fn(ProducerId, &ProducerStateEntry) -> bool) {
+        let stay: Vec<(ProducerId, ProducerStateEntry)> = self
+            .iter()
+            .filter(|(producer_id, entry)| !unwanted(*producer_id, entry))
+            .map(|(producer_id, entry)| (producer_id, entry.clone()))
+            .collect();
+        let max = self.cap.as_ref().map(|cap| cap.max);
+        *self = Self::load(max, stay).expect("no id is here twice");
+    }
+
+    fn entry_at(&self, place: Place) -> Option<&ProducerStateEntry> {
+        self.slots.get(place.index()).map(|slot| &slot.entry)
     }
 }

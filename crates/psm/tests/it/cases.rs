@@ -1009,12 +1009,14 @@ fn idle_producers_expire_by_the_wall_clock() {
     gate.client(data(3, 0, 0, 1).at(0).transactional()).applied();
     gate.client(data(4, 0, 0, 1).at(0)).applied();
     gate.append_marker(Marker { timestamp: 1_002, ..commit(4, 0, 0) }, TransactionVersion::Legacy).applied();
+    gate.psm.on_high_watermark(offset(gate.end()));
     let known = |gate: &Gate| gate.psm.entries().map(|(id, _)| id.get()).collect::<Vec<_>>();
     assert_eq!(gate.psm.expire(TimestampMs::new(999 + DAY)), 0);
     assert_eq!(known(&gate), [1, 2, 3, 4]);
     // The same before and after a restart.
     let mut restarted = Gate::new();
     restarted.psm.load_snapshot(&gate.psm.snapshot(), gate.psm.map_end_offset()).expect("we wrote it");
+    restarted.psm.on_high_watermark(offset(restarted.end()));
     for gate in [&mut gate, &mut restarted] {
         assert_eq!(gate.psm.expire(TimestampMs::new(1_000 + DAY)), 1);
         assert_eq!(known(gate), [2, 3, 4]);
@@ -1025,6 +1027,7 @@ fn idle_producers_expire_by_the_wall_clock() {
     // A clock that stands wrong, and a timestamp that a producer made up.
     gate.client(data(7, 0, 0, 1).at(i64::MIN)).applied();
     gate.client(data(8, 0, 0, 1).at(i64::MAX)).applied();
+    gate.psm.on_high_watermark(offset(gate.end()));
     assert_eq!(gate.psm.expire(TimestampMs::new(i64::MAX)), 1);
     assert_eq!(known(&gate), [3, 8]);
     assert_eq!(gate.psm.expire(TimestampMs::new(i64::MIN)), 0);

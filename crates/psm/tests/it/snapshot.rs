@@ -30,6 +30,16 @@ fn with_field(entry: usize, at: usize, field: &[u8]) -> Vec<u8> {
     sealed(bytes)
 }
 
+/// The bytes with offsets set: which entry, where in it, what.
+fn with_fields(fields: &[(usize, usize, i64)]) -> Vec<u8> {
+    let mut bytes = taken().1;
+    for (entry, at, value) in fields {
+        let at = 10 + entry * ENTRY_SIZE + at;
+        bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
+    }
+    sealed(bytes)
+}
+
 #[test]
 fn the_bytes_are_those_of_kafkas_format() {
     let mut gate = Gate::new();
@@ -108,9 +118,11 @@ fn what_nobody_writes_is_refused_by_name() {
         (with_field(1, 38, &6_i64.to_be_bytes()), entry(1, "current_txn_first_offset", 6)),
         (with_field(1, 0, &5_i64.to_be_bytes()), SnapshotError::DuplicateProducer { producer_id: pid(5) }),
         (
-            with_field(0, 38, &3_i64.to_be_bytes()),
-            SnapshotError::DuplicateTransaction { first_offset: offset(3) },
+            with_fields(&[(0, 38, 1), (1, 38, 1)]),
+            SnapshotError::DuplicateTransaction { first_offset: offset(1) },
         ),
+        (with_field(0, 38, &3_i64.to_be_bytes()), entry(0, "current_txn_first_offset", 3)),
+        (with_field(2, 38, &0_i64.to_be_bytes()), entry(2, "current_txn_first_offset", 0)),
         (vec![], SnapshotError::Truncated { needed: 10, found: 0 }),
     ];
     for (bytes, error) in rows {
