@@ -163,9 +163,10 @@ impl Node {
         if config.flush != Flush::AcksAll {
             tracing::warn!("weir.flush: acks=all is answered when written, not when synced");
         }
+        let limits = disk_limits(config.shards);
         let open = || -> crate::shard::OpenIo {
             Box::new(move || {
-                let (io, selected) = select(wanted, &IoConfig::default())?;
+                let (io, selected) = select(wanted, &limits)?;
                 tracing::debug!(backend = %selected, "disk access of a shard");
                 Ok(io)
             })
@@ -587,6 +588,14 @@ fn holds_data(io: &mut dyn Io, dir: &Path) -> Result<bool, weir_segment::io::IoE
         }
     }
     Ok(false)
+}
+
+/// Half of the descriptors that this process may have, shared by its shards; the other half is for connections.
+fn disk_limits(shards: usize) -> IoConfig {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    let most = IoConfig::default().pwrite.max_open_files;
+    IoConfig::default().with_max_open_files((limit / 2 / shards.max(1)).clamp(16, most))
 }
 
 /// The last acts of a stop.

@@ -79,6 +79,18 @@ pub struct IoConfig {
     pub pwrite: PwriteConfig,
 }
 
+impl IoConfig {
+    /// The same with at most `count` descriptors held, whichever backend is chosen.
+    pub fn with_max_open_files(mut self, count: usize) -> IoConfig {
+        #[cfg(target_os = "linux")]
+        {
+            self.uring.max_open_files = count;
+        }
+        self.pwrite.max_open_files = count;
+        self
+    }
+}
+
 /// What was chosen, for the start-up log, a metric and `weir inspect`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selected {

@@ -41,6 +41,9 @@ use crate::io::{
 /// [`BLOCK_SIZE`], to index memory.
 const BLOCK: usize = buffer::ALIGNMENT;
 
+/// What stands for a path in errors of the ring itself.
+const RING: &str = "io_uring";
+
 /// How often a request that was interrupted is submitted again before it is done without the ring.
 const ATTEMPTS: u32 = 16;
 
@@ -53,8 +56,8 @@ pub struct UringConfig {
     pub queue_depth: usize,
     /// How many operations one system call hands to the kernel, a power of two. Default 256.
     pub ring_entries: u32,
-    /// How many files are in the ring's own table, which saves the kernel a look-up for each operation; 0: none. Default
-    /// 1,024.
+    /// How many files are at most in the ring's own table, which saves the kernel a look-up for each operation; 0: none.
+    /// Default 1,024.
     pub file_table: u32,
     /// Whether files that grow at their end are written past the page cache. Default true.
     pub direct: bool,
@@ -249,7 +252,8 @@ impl UringIo {
         let depth = u32::try_from(config.queue_depth).unwrap_or(u32::MAX);
         let mut ring = Ring::new(config.ring_entries, depth)?;
         let mut remarks = Vec::new();
-        if config.file_table > 0 && !ring.make_file_table(config.file_table) {
+        let table = config.file_table.min(u32::try_from(config.max_open_files).unwrap_or(u32::MAX));
+        if table > 0 && !ring.make_file_table(table) {
             remarks.push("no table of files in the ring".to_string());
         }
         let other = |what| move |error: rustix::io::Errno| UringError::Other { what, source: error.into() };
@@ -828,7 +832,7 @@ impl UringIo {
 
     /// One turn: hands over what waits, waits as said, and takes what has completed.
     fn turn(&mut self, wait: Enter) -> Result<(), IoError> {
-        self.ring.enter(wait).map_err(|e| IoError::os(Operation::Reap, PathBuf::new(), None, e))?;
+        self.ring.enter(wait).map_err(|e| IoError::os(Operation::Reap, RING, None, e))?;
         let mut completed = std::mem::take(&mut self.completed);
         self.ring.completed(&mut completed);
         let again = !completed.is_empty();
@@ -838,7 +842,7 @@ impl UringIo {
         self.completed = completed;
         if again && self.ring.in_flight() > 0 {
             // Completions start what they held back.
-            self.ring.enter(Enter::Now).map_err(|e| IoError::os(Operation::Reap, PathBuf::new(), None, e))?;
+            self.ring.enter(Enter::Now).map_err(|e| IoError::os(Operation::Reap, RING, None, e))?;
         }
         Ok(())
     }
@@ -1047,7 +1051,7 @@ impl UringIo {
                 match rustix::event::poll(&mut bell, rest.as_ref()) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
                     Err(error) => {
-                        return Err(IoError::os(Operation::Reap, PathBuf::new(), None, error.into()));
+                        return Err(IoError::os(Operation::Reap, RING, None, error.into()));
                     }
                 }
             }
