@@ -71,6 +71,7 @@ struct Sums {
     failed: usize,
     batches: u64,
     records: u64,
+    differ: u64,
 }
 
 impl Sums {
@@ -80,11 +81,14 @@ impl Sums {
         let at = line.find("golden ok ").or_else(|| line.find("golden failed "))?;
         let words: Vec<&str> = line.get(at..)?.split_whitespace().collect();
         match words.as_slice() {
-            ["golden", "ok", name, batches, records] => {
+            ["golden", "ok", name, batches, records, differ] => {
+                let differing = differ.parse::<u64>().ok()?;
                 self.ok += 1;
                 self.batches += batches.parse::<u64>().ok()?;
                 self.records += records.parse::<u64>().ok()?;
-                Some(format!("ok {name}: {batches} batches, {records} records"))
+                self.differ += differing;
+                let note = if differing > 0 { ", refused or kept for a written reason" } else { "" };
+                Some(format!("ok {name}: {batches} batches, {records} records{note}"))
             }
             ["golden", "failed", name] => {
                 self.failed += 1;
@@ -95,8 +99,11 @@ impl Sums {
     }
 
     fn text(&self) -> String {
-        let Self { ok, failed, batches, records } = self;
-        format!("{ok} as Kafka reads them, {failed} otherwise; {batches} batches, {records} records compared")
+        let Self { ok, failed, batches, records, differ } = self;
+        format!(
+            "{ok} as Kafka reads them or for a written reason otherwise ({differ}), {failed} wrong; {batches} batches, \
+             {records} records compared"
+        )
     }
 }
 
@@ -108,19 +115,19 @@ mod tests {
     fn the_tests_lines_are_counted_and_others_are_not() {
         let mut sums = Sums::default();
         assert_eq!(
-            sums.add("test golden::x ... golden ok logs/plain 24 240").as_deref(),
+            sums.add("test golden::x ... golden ok logs/plain 24 240 0").as_deref(),
             Some("ok logs/plain: 24 batches, 240 records")
         );
         assert_eq!(
-            sums.add("golden ok batches/v2-none 1 3").as_deref(),
-            Some("ok batches/v2-none: 1 batches, 3 records")
+            sums.add("golden ok batches/bad-count-zero 1 3 1").as_deref(),
+            Some("ok batches/bad-count-zero: 1 batches, 3 records, refused or kept for a written reason")
         );
         assert!(
             sums.add("golden failed batches/bad-crc")
                 .is_some_and(|said| said.starts_with("not ok batches/bad-crc"))
         );
         assert_eq!(sums.add("running 1 test"), None);
-        assert_eq!(sums, Sums { ok: 2, failed: 1, batches: 25, records: 243 });
+        assert_eq!(sums, Sums { ok: 2, failed: 1, batches: 25, records: 243, differ: 1 });
     }
 
     #[test]
