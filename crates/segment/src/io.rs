@@ -195,6 +195,7 @@ pub enum Open {
     Append,
 }
 
+#[cfg(any(test, feature = "sim"))]
 impl Open {
     /// Whether the file must be there.
     pub(crate) fn is_existing(self) -> bool {
