@@ -305,7 +305,7 @@ fn a_full_file_system_is_used_to_its_last_block() {
     };
     assert!(error.is_full(), "{error}");
     // The steps do not eat what is left: but for the directory's own blocks, all of it was written.
-    assert!(end >= (1 << 20) - 65_536, "{end} bytes of a mebibyte");
+    assert!(end >= (1 << 20) - 16_384, "{end} bytes of a mebibyte");
     let len = io.len(file).unwrap();
     assert!(len >= end);
     assert!(exact::read_up_to(&mut io, file, 0, 2 << 20).unwrap().iter().all(|byte| *byte == 1));
