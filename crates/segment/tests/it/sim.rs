@@ -362,6 +362,22 @@ fn a_full_disk_takes_what_fits() {
 }
 
 #[test]
+fn a_full_disk_allocates_nothing_ahead_and_takes_what_fits() {
+    for direct in [false, true] {
+        let (disk, mut io, file) = appended(direct);
+        io.truncate(file, 1_000).unwrap();
+        disk.full_after(Some(150));
+        write(&mut io, file, 1_000, b'b', 100);
+        assert_eq!(disk.read_file(path()).unwrap().len(), 1_100, "neither a step nor a whole block fits");
+        submit(&mut io, 1, Op::Write { file, at: 1_100, bytes: Bytes::from(vec![b'c'; 100]) });
+        assert_eq!(*reap(&mut io, Wait::Block)[0].result.as_ref().unwrap(), 50);
+        let error = exact::write_all(&mut io, file, 1_150, Bytes::from_static(b"c")).unwrap_err();
+        assert!(error.is_full(), "{error}");
+        assert_eq!(io.len(file).unwrap(), 1_150);
+    }
+}
+
+#[test]
 fn a_bad_sector_stays_bad_and_a_flipped_bit_stays_flipped() {
     let (disk, mut io, file) = disk();
     disk.read_error(path(), 100..101);

@@ -217,20 +217,27 @@ fn reads_and_syncs_of_the_pool_all_come_back() {
     assert_eq!(reap_all(&mut io).len(), rest);
 }
 
-/// Alternated in one run: the rounds of each way, in milliseconds.
+/// How long this thread has run, in seconds.
+fn cpu() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
+}
+
+/// Alternated in one run: the rounds of each way, in milliseconds of the clock and of this thread.
 #[expect(clippy::print_stdout, reason = "it measures")]
 fn measure(rounds: usize, ways: &mut [(&str, &mut dyn FnMut())]) {
     let mut all = vec![Vec::new(); ways.len()];
     for _ in 0..rounds {
         for (times, (_, way)) in all.iter_mut().zip(ways.iter_mut()) {
-            let start = now();
+            let (start, start_cpu) = (now(), cpu());
             way();
-            times.push(start.elapsed().as_secs_f64() * 1e3);
+            times.push((start.elapsed().as_secs_f64() * 1e3, (cpu() - start_cpu) * 1e3));
         }
     }
     for (times, (name, _)) in all.iter().zip(ways.iter()) {
-        let times: Vec<String> = times.iter().map(|time| format!("{time:.1}")).collect();
-        println!("{name:<48} {} ms", times.join(" "));
+        let clock: Vec<String> = times.iter().map(|(time, _)| format!("{time:.0}")).collect();
+        let cpu: Vec<String> = times.iter().map(|(_, time)| format!("{time:.0}")).collect();
+        println!("{name:<44} {} ms, CPU {} ms", clock.join(" "), cpu.join(" "));
     }
 }
 
@@ -245,13 +252,13 @@ fn now() -> Instant {
 fn measure_gathered_writes() {
     const TOTAL: u64 = 64 << 20;
     let dir = tempfile::tempdir().unwrap();
-    for size in [1_024, 4_096, 16_384, 65_536_u64] {
+    for size in [1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576_u64] {
         let bytes = content(usize::try_from(size).unwrap());
-        let mut number = 0;
-        let mut run = |at_once: u64| {
-            number += 1;
+        let number = std::cell::Cell::new(0);
+        let run = |at_once: u64| {
+            number.set(number.get() + 1);
             let mut io = PwriteIo::new(PwriteConfig::default());
-            let file = new_file(&mut io, dir.path(), &format!("{size}-{number}"));
+            let file = new_file(&mut io, dir.path(), &format!("{size}-{}", number.get()));
             let mut done = Vec::new();
             for ticket in 0..TOTAL / size {
                 write(&mut io, ticket, file, ticket * size, bytes.clone());
@@ -262,25 +269,27 @@ fn measure_gathered_writes() {
                     done.clear();
                 }
             }
+            exact::sync(&mut io, file, SyncKind::Data).unwrap();
             std::fs::remove_file(io.path(file)).unwrap();
         };
-        println!("64 MiB in writes of {size} bytes, not synced:");
-        // D11: writes in flight share no block.
+        let plain = || {
+            let path = dir.path().join("plain");
+            let file = std::fs::File::create(&path).unwrap();
+            for number in 0..TOTAL / size {
+                std::os::unix::fs::FileExt::write_all_at(&file, &bytes, number * size).unwrap();
+            }
+            file.sync_data().unwrap();
+            std::fs::remove_file(path).unwrap();
+        };
+        println!("64 MiB in writes of {size} bytes, one sync at the end:");
+        // D11: writes in flight share no block, so below a block they go one by one.
         let at_once = if size < 4_096 { 1 } else { 64 };
-        let cell = std::cell::RefCell::new(&mut run);
         measure(
-            5,
+            7,
             &mut [
-                ("  one at a time", &mut || (cell.borrow_mut())(1)),
-                ("  64 at a time (one below a block), gathered", &mut || (cell.borrow_mut())(at_once)),
-                ("  plain loop of write_all_at", &mut || {
-                    let path = dir.path().join("plain");
-                    let file = std::fs::File::create(&path).unwrap();
-                    for number in 0..TOTAL / size {
-                        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, number * size).unwrap();
-                    }
-                    std::fs::remove_file(path).unwrap();
-                }),
+                ("  one at a time", &mut || run(1)),
+                ("  64 at a time, gathered", &mut || run(at_once)),
+                ("  plain loop of write_all_at", &mut || plain()),
             ],
         );
     }
@@ -290,52 +299,48 @@ fn measure_gathered_writes() {
 #[ignore = "a measurement"]
 fn measure_many_syncs() {
     let dir = tempfile::tempdir().unwrap();
-    for count in [16, 32, 100, 1_000] {
-        let mut io = PwriteIo::new(PwriteConfig {
-            max_open_files: 2_000,
-            queue_depth: 2_000,
-            ..PwriteConfig::default()
-        });
-        let files: Vec<FileId> =
-            (0..count).map(|number| new_file(&mut io, dir.path(), &format!("{count}-{number}"))).collect();
-        let io = std::cell::RefCell::new(io);
-        let at = std::cell::Cell::new(0);
-        let dirty = || {
-            for file in &files {
-                exact::write_all(&mut *io.borrow_mut(), *file, at.get(), content(16_384)).unwrap();
-            }
-            at.set(at.get() + 16_384);
-        };
-        let kind = |what| {
-            dirty();
-            let start = now();
-            let mut io = io.borrow_mut();
-            match what {
-                None => files.iter().for_each(|file| exact::sync(&mut *io, *file, SyncKind::Data).unwrap()),
-                Some(SyncKind::Many) => durable::sync_many(&mut *io, &files).unwrap(),
-                Some(what) => {
-                    for (ticket, file) in (0..).zip(&files) {
-                        assert!(io.submit(Ticket::new(ticket), Op::Sync { file: *file, what }).is_ok());
-                    }
-                    assert!(reap_all(&mut io).iter().all(|done| done.result.is_ok()));
+    let round = |io: &mut PwriteIo, files: &[FileId], at: u64, what: Option<SyncKind>| {
+        for file in files {
+            exact::write_all(io, *file, at, content(16_384)).unwrap();
+        }
+        let start = now();
+        match what {
+            None => files.iter().for_each(|file| exact::sync(io, *file, SyncKind::Data).unwrap()),
+            Some(SyncKind::Many) => durable::sync_many(io, files).unwrap(),
+            Some(what) => {
+                for (ticket, file) in (0..).zip(files) {
+                    assert!(io.submit(Ticket::new(ticket), Op::Sync { file: *file, what }).is_ok());
                 }
+                assert!(reap_all(io).iter().all(|done| done.result.is_ok()));
             }
-            start.elapsed().as_secs_f64() * 1e3
+        }
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    for count in [16, 32, 100, 1_000] {
+        let ways = [
+            ("one by one", 4, None),
+            ("all submitted, 4 threads", 4, Some(SyncKind::Data)),
+            ("all submitted, 16 threads", 16, Some(SyncKind::Data)),
+            ("all submitted, 64 threads", 64, Some(SyncKind::Data)),
+            ("SyncKind::Many", 4, Some(SyncKind::Many)),
+        ];
+        let open = |(name, sync_threads, what)| {
+            let config = PwriteConfig { max_open_files: 2_000, queue_depth: 2_000, sync_threads };
+            let mut io = PwriteIo::new(config);
+            let name_of = |number| format!("{count}-{sync_threads}-{what:?}-{number}");
+            let files: Vec<FileId> =
+                (0..count).map(|number| new_file(&mut io, dir.path(), &name_of(number))).collect();
+            (name, what, io, files, Vec::new())
         };
-        let mut all = [Vec::new(), Vec::new(), Vec::new()];
-        for _ in 0..5 {
-            for (times, what) in all.iter_mut().zip([None, Some(SyncKind::Data), Some(SyncKind::Many)]) {
-                times.push(format!("{:.1}", kind(what)));
+        let mut ways = ways.map(open);
+        for number in 0..5 {
+            for (_, what, io, files, times) in &mut ways {
+                times.push(format!("{:.1}", round(io, files, number * 16_384, *what)));
             }
         }
         println!("{count} files, 16 KiB dirty in each, ms:");
-        for (times, name) in all.iter().zip(["one by one", "all submitted, 4 threads", "SyncKind::Many"]) {
+        for (name, .., times) in ways {
             println!("  {name:<26} {}", times.join(" "));
-        }
-        for file in files {
-            let path = io.borrow().path(file);
-            io.borrow_mut().close(file).unwrap();
-            std::fs::remove_file(path).unwrap();
         }
     }
 }

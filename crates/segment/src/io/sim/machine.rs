@@ -264,13 +264,11 @@ impl State {
     }
 
     /// The whole blocks that a write becomes where the page cache is passed by.
-    pub(super) fn image(&self, inode: u64, at: u64, bytes: &[u8], end: u64) -> Option<Image> {
+    pub(super) fn image(&self, inode: u64, at: u64, bytes: &[u8]) -> Option<Image> {
         if !self.knobs.direct || bytes.is_empty() {
             return None;
         }
         let live = self.inodes.get(&inode)?.live();
-        // Behind the end of what was written there are zeros, whatever a write that is in flight puts there.
-        let live = live.get(..place(end)).unwrap_or(live);
         let start = at / BLOCK_SIZE * BLOCK_SIZE;
         let until = at.checked_add(size_of(bytes))?.checked_next_multiple_of(BLOCK_SIZE)?;
         let mut image = vec![0; place(until - start)];

@@ -14,7 +14,7 @@ use super::machine::{Appending, FNV_START, Queued, QueuedKind, State, fnv, off_e
 use super::names::{Entry, NameChange};
 use super::{place, size_of};
 
-/// [`Io`] on a [`SimDisk`]: one process.
+/// [`Io`] on a [`SimDisk`](super::SimDisk): one process.
 #[derive(Debug)]
 pub struct SimIo {
     state: Arc<Mutex<State>>,
@@ -457,7 +457,7 @@ impl Io for SimIo {
         }
         let path = self.path(file);
         let generation = self.generation;
-        let appending = self.files.get(&file).and_then(|file| file.appending);
+        let appends = self.files.get(&file).is_some_and(|file| file.appending.is_some());
         // Done and not reaped: a sync that is submitted now does not cover it.
         let unreaped = self.unreaped.iter().filter(|(of, _)| *of == inode).map(|(_, number)| *number).min();
         let number = {
@@ -466,7 +466,7 @@ impl Io for SimIo {
             if !state.off && state.generation == generation {
                 let what = match &op {
                     Op::Write { at, bytes, .. } => {
-                        let image = appending.and_then(|to| state.image(inode, *at, bytes, to.end));
+                        let image = appends.then(|| state.image(inode, *at, bytes)).flatten();
                         QueuedKind::Write { at: *at, bytes: bytes.clone(), image }
                     }
                     Op::Read { .. } => QueuedKind::Read,
