@@ -436,11 +436,11 @@ impl ProducerStateManager {
             Change::Nothing => {}
             Change::Data(data) => {
                 self.apply_data(&data, transition.place, offset);
-                applied.producers_evicted = self.producers.evict(Some(data.producer_id));
+                applied.producers_evicted = self.producers.evict(data.producer_id);
             }
             Change::Marker(marker) => {
                 applied.completed = self.apply_marker(&marker, transition.place, offset);
-                applied.producers_evicted = self.producers.evict(Some(marker.producer_id));
+                applied.producers_evicted = self.producers.evict(marker.producer_id);
             }
             Change::Barrier => {
                 let (barrier, forgotten) = self.apply_barrier(offset, after(offset));

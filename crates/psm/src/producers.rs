@@ -73,8 +73,9 @@ impl Producers {
         }
     }
 
-    /// Entries in any order, those above the cap evicted; the id of one that occurs twice is the
-    /// error.
+    /// Entries in any order; the id of one that occurs twice is the error.
+    ///
+    /// Nobody is evicted: that happens with a batch, so that it depends on batches alone.
     pub(crate) fn load(
         max_producers: Option<usize>,
         entries: Vec<(ProducerId, ProducerStateEntry)>,
@@ -94,7 +95,6 @@ impl Producers {
             cap.evictable =
                 loaded.slots.iter().filter_map(|slot| Some((rank(&slot.entry)?, slot.producer_id))).collect();
         }
-        let _ = loaded.evict(None);
         Ok(loaded)
     }
 
@@ -172,12 +172,12 @@ impl Producers {
     }
 
     /// Forgets who is too many, lowest last offset first; never one with an open transaction, nor
-    /// `keep`. Returns how many went.
-    pub(crate) fn evict(&mut self, keep: Option<ProducerId>) -> usize {
+    /// `keep`, whose batch it was. Returns how many went.
+    pub(crate) fn evict(&mut self, keep: ProducerId) -> usize {
         let Some(cap) = &mut self.cap else { return 0 };
         let mut evicted = 0_usize;
         while self.places.len() > cap.max {
-            let first = cap.evictable.iter().find(|(_, producer_id)| Some(*producer_id) != keep);
+            let first = cap.evictable.iter().find(|(_, producer_id)| *producer_id != keep);
             let Some(victim) = first.copied() else { break };
             cap.evictable.remove(&victim);
             let place = self.places.remove(&victim.1).expect("whoever may go is there");

@@ -8,13 +8,17 @@
     reason = "a test that indexes wrongly should fail loudly"
 )]
 
+mod b3;
 mod barrier;
 mod cases;
 mod differential;
+mod forgetting;
 mod golden;
+mod history;
 mod model;
 mod snapshot;
 mod support;
+mod verification;
 
 /// A file that is not listed above is not compiled, and its tests pass by not running.
 #[test]

@@ -1,5 +1,7 @@
 //! The naive model: it keeps the whole history and answers every question by reading it from the start.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use weir_psm::{Applied, CompletedTransaction};
 
 use crate::support::{Data, Marker, offset, pid};
@@ -21,6 +23,7 @@ pub(crate) enum Verdict {
     Sequence,
     TransactionState,
     Coordinator,
+    NotVerified,
 }
 
 /// All that Kafka writes of a producer into a snapshot, and its window of batches as
@@ -34,31 +37,158 @@ pub(crate) struct Producer {
     pub(crate) batches: Vec<(i32, i32, i64, i64)>,
 }
 
+/// What the coordinator was asked about a producer.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    guard: u64,
+    epoch: i16,
+    lowest_sequence: i32,
+    version_2: bool,
+    at: i64,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) history: Vec<(i64, Event)>,
     pub(crate) end: i64,
     /// Where the log ended at the last restart, which left one batch of each producer's window.
     restarted_at: i64,
+    /// How much of the history does not count for a producer, since it expired or was evicted then.
+    forgotten: BTreeMap<i64, usize>,
+    /// How many producers are remembered.
+    max_producers: Option<usize>,
+    asked: BTreeMap<i64, Asked>,
+    guards_made: u64,
 }
 
 impl Model {
+    pub(crate) fn new(max_producers: Option<usize>) -> Self {
+        Self { max_producers, ..Self::default() }
+    }
+
     pub(crate) fn append(&mut self, event: Event) {
         self.history.push((self.end, event));
         self.end += match event {
             Event::Data(data) => i64::from(data.count),
             Event::Marker(_) | Event::Barrier => 1,
         };
+        match event {
+            Event::Data(Data { pid, transactional: true, .. }) | Event::Marker(Marker { pid, .. }) => {
+                self.asked.remove(&pid);
+            }
+            Event::Data(_) => {}
+            Event::Barrier => self.asked.clear(),
+        }
+        if let (Some(max), Event::Data(Data { pid, .. }) | Event::Marker(Marker { pid, .. })) =
+            (self.max_producers, event)
+        {
+            self.evict(max, pid);
+        }
+    }
+
+    fn evict(&mut self, max: usize, newest: i64) {
+        loop {
+            let known = self.known();
+            let victim = known
+                .iter()
+                .filter(|(id, producer)| *id != newest && producer.open_since.is_none())
+                .min_by_key(|(id, producer)| (producer.batches.last().map_or(-1, |batch| batch.3), *id));
+            match victim {
+                Some((victim, _)) if known.len() > max => self.forget(*victim),
+                _ => return,
+            }
+        }
+    }
+
+    fn forget(&mut self, id: i64) {
+        self.forgotten.insert(id, self.history.len());
+    }
+
+    /// Who is known, and what.
+    pub(crate) fn known(&self) -> Vec<(i64, Producer)> {
+        let ids: BTreeSet<i64> = self
+            .history
+            .iter()
+            .filter_map(|(_, event)| match event {
+                Event::Data(Data { pid, .. }) | Event::Marker(Marker { pid, .. }) => Some(*pid),
+                Event::Barrier => None,
+            })
+            .collect();
+        ids.into_iter().filter_map(|id| Some((id, self.producer(id)?))).collect()
+    }
+
+    /// Who was idle for so long is forgotten; how many.
+    pub(crate) fn expire(&mut self, now: i64, limit: i64, high_watermark: i64) -> usize {
+        self.asked.retain(|_, asked| now - asked.at < limit);
+        let idle: Vec<i64> = self
+            .known()
+            .into_iter()
+            .filter(|(id, producer)| {
+                let in_flight = producer.batches.last().is_some_and(|batch| batch.3 >= high_watermark)
+                    || self.asked.contains_key(id);
+                now - producer.last_timestamp >= limit && producer.open_since.is_none() && !in_flight
+            })
+            .map(|(id, _)| id)
+            .collect();
+        for id in &idle {
+            self.forget(*id);
+        }
+        idle.len()
     }
 
     pub(crate) fn restart(&mut self) {
         self.restarted_at = self.end;
+        self.asked.clear();
+    }
+
+    /// Everything is gone, and the log starts at its end.
+    pub(crate) fn clear(&mut self) {
+        let Self { end, max_producers, guards_made, .. } = *self;
+        *self = Self { end, max_producers, guards_made, ..Self::default() };
+    }
+
+    /// Guards are never alike, whatever was cut from the log.
+    pub(crate) fn keep_counting_guards(&mut self, before: &Self) {
+        self.guards_made = before.guards_made;
+        self.asked.clear();
+    }
+
+    /// The question to the coordinator: which guard comes back, if there is something to ask.
+    pub(crate) fn ask(
+        &mut self,
+        id: i64,
+        epoch: i16,
+        sequence: i32,
+        version_2: bool,
+        at: i64,
+    ) -> Option<u64> {
+        if self.is_open(id, epoch) {
+            return None;
+        }
+        if let Some(asked) = self.asked.get_mut(&id) {
+            if epoch > asked.epoch {
+                (asked.epoch, asked.lowest_sequence) = (epoch, sequence);
+            } else if epoch == asked.epoch {
+                asked.lowest_sequence = asked.lowest_sequence.min(sequence);
+            }
+            return Some(asked.guard);
+        }
+        self.guards_made += 1;
+        let asked = Asked { guard: self.guards_made, epoch, lowest_sequence: sequence, version_2, at };
+        self.asked.insert(id, asked);
+        Some(asked.guard)
+    }
+
+    fn is_open(&self, id: i64, epoch: i16) -> bool {
+        self.producer(id).is_some_and(|known| known.open_since.is_some() && known.epoch == epoch)
     }
 
     /// What this producer wrote, or was written for it, since the last barrier.
     fn events_of(&self, id: i64) -> Vec<(i64, Event)> {
         let last_barrier = self.history.iter().rposition(|(_, event)| matches!(event, Event::Barrier));
-        self.history[last_barrier.map_or(0, |at| at + 1)..]
+        let first = last_barrier.map_or(0, |at| at + 1);
+        let first = first.max(self.forgotten.get(&id).copied().unwrap_or(0));
+        self.history[first..]
             .iter()
             .filter(|(_, event)| match event {
                 Event::Data(data) => data.pid == id,
@@ -113,7 +243,31 @@ impl Model {
 
     /// What a leader says of a client's batch.
     pub(crate) fn client(&self, data: &Data) -> Verdict {
-        let Some(known) = self.producer(data.pid) else { return Verdict::Append };
+        self.of_client(data, None)
+    }
+
+    /// The same, of a leader that wants a guard.
+    pub(crate) fn verified(&self, data: &Data, guard: Option<u64>) -> Verdict {
+        self.of_client(data, Some(guard))
+    }
+
+    fn of_client(&self, data: &Data, guard: Option<Option<u64>>) -> Verdict {
+        let asked = self.asked.get(&data.pid);
+        let fits = |guard: Option<u64>| guard.is_some() && guard == asked.map(|asked| asked.guard);
+        let missing = guard
+            .is_some_and(|guard| data.transactional && !self.is_open(data.pid, data.epoch) && !fits(guard));
+        let lost = |no_batch: bool| {
+            asked.is_some_and(|asked| {
+                (asked.version_2 && no_batch && data.seq != 0) || data.seq > asked.lowest_sequence
+            })
+        };
+        let Some(known) = self.producer(data.pid) else {
+            return match (missing, lost(true)) {
+                (true, _) => Verdict::NotVerified,
+                (false, true) => Verdict::Sequence,
+                (false, false) => Verdict::Append,
+            };
+        };
         let last = (i64::from(data.seq) + i64::from(data.count) - 1) % (1 << 31);
         if data.epoch == known.epoch
             && let Some(original) =
@@ -123,6 +277,12 @@ impl Model {
         }
         if data.epoch < known.epoch {
             return Verdict::Epoch;
+        }
+        if missing {
+            return Verdict::NotVerified;
+        }
+        if lost(known.batches.is_empty()) {
+            return Verdict::Sequence;
         }
         let next = match known.batches.last() {
             Some((_, i32::MAX, ..)) => 0,

@@ -1,5 +1,6 @@
 //! Snapshot bytes that are not what they say.
 
+use proptest::prelude::*;
 use weir_format::crc;
 use weir_psm::{SnapshotError, snapshot};
 
@@ -147,5 +148,36 @@ fn errors_read_like_a_sentence() {
     ];
     for (error, text) in rows {
         assert_eq!(error.to_string(), text);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    /// R7: no bytes panic, and what is taken for a snapshot is written again as the same entries.
+    #[test]
+    fn any_snapshot_bytes_are_read_or_refused(
+        count in prop_oneof![0..4_i32, any::<i32>()],
+        body in prop::collection::vec(any::<u8>(), 0..200),
+        trim in any::<bool>(),
+        end in 0..i64::MAX,
+    ) {
+        let mut bytes = vec![0, 1, 0, 0, 0, 0];
+        bytes.extend(count.to_be_bytes());
+        bytes.extend(&body);
+        if trim {
+            bytes.truncate(10 + body.len() / 46 * 46);
+            bytes[6..10].copy_from_slice(&i32::try_from(body.len() / 46).expect("few").to_be_bytes());
+        }
+        let crc = weir_format::crc::crc32c(&bytes[6..]);
+        bytes[2..6].copy_from_slice(&crc.to_be_bytes());
+        let mut gate = Gate::new();
+        if gate.psm.load_snapshot(&bytes, offset(end)).is_ok() {
+            let mut again = Gate::new();
+            again.psm.load_snapshot(&gate.psm.snapshot(), offset(end)).expect("we wrote it");
+            prop_assert!(again.psm.equal_state(&gate.psm));
+        } else {
+            prop_assert_eq!(gate.psm.producer_count(), 0);
+        }
     }
 }

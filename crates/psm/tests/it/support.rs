@@ -6,7 +6,7 @@ use weir_format::{
 };
 use weir_psm::{
     AppendOrigin, Applied, Checked, DuplicateBatch, ProducerStateError, ProducerStateManager, PsmConfig,
-    TransactionVersion,
+    TransactionVersion, VerificationGuard,
 };
 
 pub(crate) fn offset(raw: i64) -> Offset {
@@ -158,7 +158,11 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn new() -> Self {
-        Self { psm: ProducerStateManager::new(PsmConfig::default()) }
+        Self::with(PsmConfig::default())
+    }
+
+    pub(crate) fn with(config: PsmConfig) -> Self {
+        Self { psm: ProducerStateManager::new(config) }
     }
 
     pub(crate) fn end(&self) -> i64 {
@@ -176,6 +180,20 @@ impl Gate {
         let batch = RecordBatch::parse(&bytes).expect("a valid batch");
         let checked = self.psm.check_marker(&batch, self.psm.map_end_offset(), version);
         self.finish(checked)
+    }
+
+    /// A client's batch that comes with this guard, on a leader that asks for one.
+    pub(crate) fn verified(&mut self, data: Data, guard: Option<&VerificationGuard>) -> Outcome {
+        let bytes = data.bytes();
+        let batch = RecordBatch::parse(&bytes).expect("a valid batch");
+        let end = self.psm.map_end_offset();
+        let checked = self.psm.check_verified(&batch, end, AppendOrigin::Client, guard);
+        self.finish(checked)
+    }
+
+    /// The ids that are known.
+    pub(crate) fn ids(&self) -> Vec<i64> {
+        self.psm.entries().map(|(id, _)| id.get()).collect()
     }
 
     pub(crate) fn client(&mut self, data: Data) -> Outcome {
