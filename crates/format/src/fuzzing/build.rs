@@ -114,6 +114,7 @@ struct Meant {
     append_time: Option<i64>,
     base_timestamp: Option<i64>,
     max_timestamp: Option<i64>,
+    largest_timestamp: Option<i64>,
     last_offset_delta: Option<i32>,
     next_delta: i64,
     records: Vec<MeantRecord>,
@@ -213,7 +214,8 @@ impl Meant {
         let timestamp = timestamp.get();
         self.next_delta = delta + 1;
         self.base_timestamp.get_or_insert(timestamp);
-        self.max_timestamp = Some(self.max_timestamp.map_or(timestamp, |largest| largest.max(timestamp)));
+        self.largest_timestamp =
+            Some(self.largest_timestamp.map_or(timestamp, |largest| largest.max(timestamp)));
         let owned = |part: Option<&[u8]>| part.map(<[u8]>::to_vec);
         let headers = headers.iter().map(|(key, value)| (key.to_vec(), owned(*value))).collect();
         self.records.push(MeantRecord { delta, timestamp, key: owned(key), value: owned(value), headers });
@@ -242,7 +244,8 @@ impl Meant {
         let base = self.base_timestamp.unwrap_or(-1);
         assert_eq!(batch.base_timestamp().get(), base);
         assert_eq!(batch.delete_horizon().map(TimestampMs::get), self.delete_horizon.then_some(base));
-        assert_eq!(batch.max_timestamp().get(), self.append_time.or(self.max_timestamp).unwrap_or(-1));
+        let max_timestamp = self.append_time.or(self.max_timestamp).or(self.largest_timestamp);
+        assert_eq!(batch.max_timestamp().get(), max_timestamp.unwrap_or(-1));
         let log_append_time = batch.timestamp_type() == TimestampType::LogAppendTime;
         assert_eq!(log_append_time, self.append_time.is_some());
         assert_eq!(usize::try_from(batch.record_count()), Ok(self.records.len()));

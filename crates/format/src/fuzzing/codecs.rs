@@ -1,6 +1,7 @@
 //! Oracles over compressed bytes: as they come, as they are when this crate's own libraries compressed them, and as
 //! the records of a batch.
 
+use std::cell::RefCell;
 use std::io::Write as _;
 
 use super::{choice, seal};
@@ -184,7 +185,8 @@ pub(super) fn lz4(data: &[u8]) -> Vec<u8> {
 }
 
 fn zstd(data: &[u8]) -> Vec<u8> {
-    let mut encoder = ::zstd::stream::write::Encoder::new(Vec::new(), 1).expect("memory");
-    encoder.write_all(data).expect("memory");
-    encoder.finish().expect("memory")
+    // A new context is a megabyte, and most of the time of an execution.
+    thread_local!(static COMPRESSOR: RefCell<::zstd::bulk::Compressor<'static>> =
+        RefCell::new(::zstd::bulk::Compressor::new(1).expect("memory")));
+    COMPRESSOR.with_borrow_mut(|compressor| compressor.compress(data).expect("memory"))
 }
