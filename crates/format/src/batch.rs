@@ -42,6 +42,9 @@ const TRANSACTIONAL_BIT: i16 = 0x10;
 const CONTROL_BIT: i16 = 0x20;
 const DELETE_HORIZON_BIT: i16 = 0x40;
 
+/// The attributes that say nothing.
+pub(crate) const OTHER_BITS: i16 = !0x7f;
+
 /// The header as it lies in the bytes.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -74,7 +77,7 @@ pub enum Codec {
     None,
     /// gzip.
     Gzip,
-    /// snappy, in Xerial's framing.
+    /// snappy, bare or in Xerial's framing.
     Snappy,
     /// lz4, in its frame format.
     Lz4,
@@ -161,6 +164,11 @@ impl<'a> BatchHeader<'a> {
             return Err(BatchError::NegativeRecordCount { record_count: count });
         }
         Ok(Self { raw, size, base_offset, last_offset, next_offset, offset_span })
+    }
+
+    /// The fields as they lie in the bytes.
+    pub(crate) fn raw(&self) -> &'a RawHeader {
+        self.raw
     }
 
     /// Bytes of the whole batch, header and length field included.

@@ -7,11 +7,12 @@ use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{I16, I32, I64, U32};
 
 use crate::barrier::MirrorPidReset;
-use crate::batch::{self, HEADER_SIZE, MAGIC, RawHeader, TimestampType};
+use crate::batch::{self, BatchHeader, HEADER_SIZE, MAGIC, OTHER_BITS, RawHeader, TimestampType};
 use crate::control::{ControlRecordKey, ControlRecordType, EndTransactionMarker};
 use crate::crc;
 use crate::error::BuildError;
 use crate::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TimestampMs};
+use crate::record::Record;
 use crate::varint;
 
 /// Builds one uncompressed batch of magic 2.
@@ -36,7 +37,7 @@ use crate::varint;
 #[derive(Debug, Clone)]
 pub struct BatchBuilder {
     base_offset: Offset,
-    leader_epoch: Option<LeaderEpoch>,
+    leader_epoch: i32,
     producer_id: i64,
     producer_epoch: i16,
     base_sequence: i32,
@@ -44,8 +45,10 @@ pub struct BatchBuilder {
     control: bool,
     append_time: Option<TimestampMs>,
     delete_horizon: bool,
+    other_bits: i16,
     base_timestamp: Option<TimestampMs>,
     max_timestamp: Option<TimestampMs>,
+    largest_timestamp: Option<TimestampMs>,
     last_offset_delta: Option<i32>,
     // INVARIANT: HEADER_SIZE bytes for the header, then the records so far.
     bytes: BytesMut,
@@ -68,7 +71,7 @@ impl BatchBuilder {
         bytes.put_bytes(0, HEADER_SIZE);
         Self {
             base_offset: Offset::ZERO,
-            leader_epoch: None,
+            leader_epoch: -1,
             producer_id: -1,
             producer_epoch: -1,
             base_sequence: -1,
@@ -76,14 +79,65 @@ impl BatchBuilder {
             control: false,
             append_time: None,
             delete_horizon: false,
+            other_bits: 0,
             base_timestamp: None,
             max_timestamp: None,
+            largest_timestamp: None,
             last_offset_delta: None,
             bytes,
             scratch: BytesMut::new(),
             record_count: 0,
             next_delta: 0,
             error: None,
+        }
+    }
+
+    /// A batch without records whose header is otherwise as this one: offsets, leader epoch, producer, flags and timestamps
+    /// as found, also where no other step could set them. Only its codec is gone.
+    ///
+    /// With [`Self::copied`] a batch is written again without its codec, or without some of its records.
+    ///
+    /// Cost: one small allocation.
+    ///
+    /// ```
+    /// use weir_format::{BatchBuilder, RecordBatch, TimestampMs};
+    ///
+    /// let now = TimestampMs::new(1_767_225_600_000);
+    /// let bytes = BatchBuilder::new().record(now, Some(b"a"), None).record(now, Some(b"b"), Some(b"1")).build()?;
+    /// let batch = RecordBatch::parse(&bytes)?;
+    ///
+    /// // Without its tombstones, and with the offsets and timestamps that it had.
+    /// let mut builder = BatchBuilder::like(&batch);
+    /// for record in batch.records()? {
+    ///     let record = record?;
+    ///     if record.value.is_some() {
+    ///         builder = builder.copied(&record);
+    ///     }
+    /// }
+    /// let bytes = builder.build()?;
+    /// let cleaned = RecordBatch::parse(&bytes)?;
+    /// assert_eq!((cleaned.record_count(), cleaned.next_offset()), (1, batch.next_offset()));
+    /// assert_eq!(cleaned.records()?.next().expect("one")?.offset, batch.last_offset());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn like(header: &BatchHeader<'_>) -> Self {
+        let raw = header.raw();
+        let log_append_time = header.timestamp_type() == TimestampType::LogAppendTime;
+        Self {
+            base_offset: header.base_offset(),
+            leader_epoch: raw.partition_leader_epoch.get(),
+            producer_id: raw.producer_id.get(),
+            producer_epoch: raw.producer_epoch.get(),
+            base_sequence: raw.base_sequence.get(),
+            transactional: header.is_transactional(),
+            control: header.is_control(),
+            append_time: log_append_time.then(|| header.max_timestamp()),
+            delete_horizon: header.delete_horizon().is_some(),
+            other_bits: header.attributes() & OTHER_BITS,
+            base_timestamp: Some(header.base_timestamp()),
+            max_timestamp: Some(header.max_timestamp()),
+            last_offset_delta: Some(header.last_offset_delta()),
+            ..Self::new()
         }
     }
 
@@ -130,7 +184,7 @@ impl BatchBuilder {
     /// Sets the leader epoch.
     #[must_use]
     pub fn leader_epoch(mut self, leader_epoch: LeaderEpoch) -> Self {
-        self.leader_epoch = Some(leader_epoch);
+        self.leader_epoch = leader_epoch.get();
         self
     }
 
@@ -181,7 +235,7 @@ impl BatchBuilder {
         self.base_timestamp(timestamp)
     }
 
-    /// Sets the largest timestamp; else it is the records' own, or −1 without any.
+    /// Sets the largest timestamp, whatever the records' are; else it is their own, or −1 without any.
     #[must_use]
     pub fn max_timestamp(mut self, timestamp: TimestampMs) -> Self {
         self.max_timestamp = Some(timestamp);
@@ -241,6 +295,17 @@ impl BatchBuilder {
         self
     }
 
+    /// Adds a record that was read, at its own offset, which must be above the one before it; the base offset is to be set
+    /// before. Under LogAppendTime it is written with the time that it was read with.
+    ///
+    /// Cost: one copy of the record, and an allocation if it has headers.
+    #[must_use]
+    pub fn copied(self, record: &Record<'_>) -> Self {
+        let headers: Vec<_> = record.headers().map(|header| (header.key, header.value)).collect();
+        let delta = record.offset.since(self.base_offset);
+        self.record_at(delta, record.timestamp, record.key, record.value, &headers)
+    }
+
     /// The batch: header, CRC and records, ready to be sent or to be stamped with offset and leader epoch.
     ///
     /// Cost: one pass for the CRC; no copy.
@@ -270,12 +335,14 @@ impl BatchBuilder {
             None => TimestampType::CreateTime,
         };
         let attributes =
-            batch::attributes(timestamp_type, self.transactional, self.control, self.delete_horizon);
-        let max_timestamp = self.append_time.or(self.max_timestamp).unwrap_or(TimestampMs::NONE);
+            batch::attributes(timestamp_type, self.transactional, self.control, self.delete_horizon)
+                | self.other_bits;
+        let max_timestamp =
+            self.append_time.or(self.max_timestamp).or(self.largest_timestamp).unwrap_or(TimestampMs::NONE);
         let mut header = RawHeader {
             base_offset: I64::new(base_offset),
             batch_length: I32::new(batch_length),
-            partition_leader_epoch: I32::new(self.leader_epoch.map_or(-1, LeaderEpoch::get)),
+            partition_leader_epoch: I32::new(self.leader_epoch),
             magic: MAGIC,
             crc: U32::new(0),
             attributes: I16::new(attributes),
@@ -335,7 +402,8 @@ impl BatchBuilder {
 
         self.record_count = record_count;
         self.next_delta = offset_delta.saturating_add(1);
-        self.max_timestamp = Some(self.max_timestamp.map_or(timestamp, |largest| largest.max(timestamp)));
+        self.largest_timestamp =
+            Some(self.largest_timestamp.map_or(timestamp, |largest| largest.max(timestamp)));
         Ok(())
     }
 

@@ -255,22 +255,22 @@ fn records_oracle(batch: &RecordBatch<'_>) {
 
 /// What was read, written again and read again, is the same.
 fn rebuild_oracle(batch: &RecordBatch<'_>, records: &[Record<'_>]) {
-    let ascending = records.windows(2).all(|pair| pair[0].offset < pair[1].offset);
-    if !ascending || batch.timestamp_type() == TimestampType::LogAppendTime {
+    if !records.windows(2).all(|pair| pair[0].offset < pair[1].offset) {
         return;
     }
-    let mut builder = BatchBuilder::new()
-        .base_offset(batch.base_offset())
-        .base_timestamp(batch.base_timestamp())
-        .last_offset_delta(batch.last_offset_delta());
-    for record in records {
-        let headers: Vec<_> = record.headers().map(|header| (header.key, header.value)).collect();
-        let delta = record.offset.since(batch.base_offset());
-        builder = builder.record_at(delta, record.timestamp, record.key, record.value, &headers);
-    }
+    let builder = records.iter().fold(BatchBuilder::like(batch), BatchBuilder::copied);
     let bytes = builder.build().expect("what was read can be written");
-    assert!(bytes.len() <= batch.size(), "we write the shortest form");
+    if batch.timestamp_type() == TimestampType::CreateTime {
+        assert!(bytes.len() <= batch.size(), "we write the shortest form");
+    }
     let again = RecordBatch::parse(&bytes).expect("what was written can be read");
+    for fields in [0..8, 12..17, 21..HEADER_SIZE] {
+        assert_eq!(
+            again.bytes()[fields.clone()],
+            batch.bytes()[fields],
+            "but for size and CRC the same header"
+        );
+    }
     let walk = again.records().expect("not compressed");
     for (again, record) in walk.zip(records) {
         let again = again.expect("well formed");
@@ -278,7 +278,6 @@ fn rebuild_oracle(batch: &RecordBatch<'_>, records: &[Record<'_>]) {
         assert_eq!((again.key, again.value), (record.key, record.value));
         assert!(again.headers().eq(record.headers()));
     }
-    assert_eq!(again.record_count(), batch.record_count());
 }
 
 /// Whether it is a barrier depends on the control bit and the first record's key alone.

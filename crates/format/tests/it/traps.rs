@@ -233,6 +233,40 @@ fn log_append_time_is_every_records_timestamp() {
 }
 
 #[test]
+fn a_largest_timestamp_that_was_set_stays_whatever_the_records_say() {
+    let at = TimestampMs::new;
+    let before = BatchBuilder::new().max_timestamp(at(5)).record(at(9), None, None);
+    let behind = BatchBuilder::new().record(at(9), None, None).max_timestamp(at(5));
+    for builder in [before, behind] {
+        let bytes = builder.build().expect("a batch");
+        let batch = RecordBatch::parse(&bytes).expect("a batch");
+        assert_eq!((batch.max_timestamp(), first(&batch).timestamp), (at(5), at(9)));
+    }
+}
+
+#[test]
+fn a_batch_written_again_without_some_records_keeps_the_rest_of_its_header() {
+    let bytes = testdata("batches/v2-transactional.bin");
+    let mut odd = bytes.clone();
+    odd[21] = 0xff; // Bits without a meaning.
+    odd[12..16].copy_from_slice(&(-7_i32).to_be_bytes());
+    odd[43..51].copy_from_slice(&(-7_i64).to_be_bytes());
+    for bytes in [bytes, seal(odd)] {
+        let batch = RecordBatch::parse(&bytes).expect("a batch");
+        let records = walk(&batch).expect("well formed");
+        assert!(records.len() > 1);
+        let again = BatchBuilder::like(&batch).copied(&records[1]).build().expect("a batch");
+        assert_eq!((&again[..8], &again[12..17]), (&bytes[..8], &bytes[12..17]));
+        assert_eq!((&again[21..57], &again[57..61]), (&bytes[21..57], &[0, 0, 0, 1][..]));
+        let again = RecordBatch::parse(&again).expect("a batch");
+        assert_eq!(walk(&again), Ok(vec![records[1]]));
+        // The offset of a record that was passed is not to be had any more.
+        let back = BatchBuilder::like(&batch).copied(&records[1]).copied(&records[0]).build();
+        assert_eq!(back.err(), Some(weir_format::BuildError::OffsetDelta { delta: 0 }));
+    }
+}
+
+#[test]
 fn attribute_bits_without_a_meaning_are_kept() {
     let bytes = testdata("batches/attributes-unused-bits.bin");
     let batch = RecordBatch::parse(&bytes).expect("a batch");
