@@ -195,6 +195,9 @@ fn an_idle_ring_costs_nothing() {
     while done.is_empty() {
         io.reap(Wait::Park(None), &mut done).unwrap();
     }
+    // And once woken, it sleeps again.
+    io.waker().wake();
+    io.reap(Wait::Park(None), &mut done).unwrap();
     let before = cpu_ns();
     io.reap(Wait::Park(Some(Duration::from_secs(1))), &mut done).unwrap();
     let used = Duration::from_nanos(cpu_ns() - before);
