@@ -58,14 +58,14 @@ pub struct PwriteConfig {
     pub max_open_files: usize,
     /// How many operations may be in flight. At least 1. Default 1,024.
     pub queue_depth: usize,
-    /// How many threads sync and read. At least 1; one more reads only, so that reads pass syncs. They start with the
-    /// first sync or the first read that is not answered from memory. Default 4.
+    /// How many threads sync and read at most. At least 1; one more reads only, so that reads pass syncs. They start one by
+    /// one, when all others are busy. Default 16: the kernel shares flushes of the disk among those who wait for one.
     pub sync_threads: usize,
 }
 
 impl Default for PwriteConfig {
     fn default() -> PwriteConfig {
-        PwriteConfig { max_open_files: 1_000, queue_depth: 1_024, sync_threads: 4 }
+        PwriteConfig { max_open_files: 1_000, queue_depth: 1_024, sync_threads: 16 }
     }
 }
 
@@ -145,6 +145,8 @@ struct Run {
 struct Pool {
     syncs: Sender<SyncJob>,
     reads: Sender<ReadJob>,
+    sync_queue: Receiver<SyncJob>,
+    read_queue: Receiver<ReadJob>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -649,31 +651,30 @@ impl PwriteIo {
         }
     }
 
+    /// The pool, with one more thread if all are busy and it may have more.
     fn pool(&mut self) -> std::io::Result<&Pool> {
         if self.pool.is_none() {
-            let (syncs, sync_queue) = unbounded::<SyncJob>();
-            let (reads, read_queue) = unbounded::<ReadJob>();
-            let mut threads = Vec::new();
-            for number in 0..=self.config.sync_threads {
-                let (read_queue, to_me) = (read_queue.clone(), self.to_me.clone());
-                // The first one reads only.
-                let sync_queue = (number > 0).then(|| sync_queue.clone());
-                let thread = std::thread::Builder::new()
-                    .name(format!("weir-disk-{number}"))
-                    .spawn(move || pool_thread(sync_queue.as_ref(), &read_queue, &to_me));
-                match thread {
-                    Ok(thread) => threads.push(thread),
-                    // Fewer threads do as well, but one has to sync.
-                    Err(error) if threads.len() < 2 => return Err(error),
-                    Err(_) => break,
-                }
+            let (syncs, sync_queue) = unbounded();
+            let (reads, read_queue) = unbounded();
+            self.pool = Some(Pool { syncs, reads, sync_queue, read_queue, threads: Vec::new() });
+        }
+        let Some(pool) = &mut self.pool else { unreachable!("it was made above") };
+        // The first thread only reads, so one sync needs two.
+        while pool.threads.len() <= self.config.sync_threads.min(self.jobs_running.saturating_add(1)) {
+            let (read_queue, to_me) = (pool.read_queue.clone(), self.to_me.clone());
+            let number = pool.threads.len();
+            let sync_queue = (number > 0).then(|| pool.sync_queue.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("weir-disk-{number}"))
+                .spawn(move || pool_thread(sync_queue.as_ref(), &read_queue, &to_me));
+            match thread {
+                Ok(thread) => pool.threads.push(thread),
+                // Fewer threads do as well, but one has to sync.
+                Err(error) if pool.threads.len() < 2 => return Err(error),
+                Err(_) => break,
             }
-            self.pool = Some(Pool { syncs, reads, threads });
         }
-        match &self.pool {
-            Some(pool) => Ok(pool),
-            None => unreachable!("it was made above"),
-        }
+        Ok(pool)
     }
 
     /// One answer for each ticket; the first gets the error itself, the others that the file is poisoned.
@@ -836,7 +837,7 @@ impl Drop for PwriteIo {
         while self.jobs_running > 0 {
             self.wait_for_message();
         }
-        if let Some(Pool { syncs, reads, threads }) = self.pool.take() {
+        if let Some(Pool { syncs, reads, threads, .. }) = self.pool.take() {
             drop((syncs, reads));
             for thread in threads {
                 // A thread that panicked has nothing left to wait for.

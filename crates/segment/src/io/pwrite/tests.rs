@@ -122,3 +122,31 @@ fn a_sync_for_room_that_fails_poisons_the_file_that_lost_its_descriptor() {
     exact::write_all(&mut io, other, 0, Bytes::from_static(b"x")).unwrap();
     exact::sync(&mut io, other, SyncKind::Data).unwrap();
 }
+
+#[test]
+fn threads_start_when_all_others_are_busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut io = PwriteIo::new(PwriteConfig { sync_threads: 3, ..PwriteConfig::default() });
+    let mut files = Vec::new();
+    for number in 0..10 {
+        let file = io.open(&dir.path().join(number.to_string()), Open::CreateNew).unwrap();
+        exact::write_all(&mut io, file, 0, content()).unwrap();
+        files.push(file);
+    }
+    assert!(io.pool.is_none(), "writes need none");
+    let threads = |io: &PwriteIo| io.pool.as_ref().map_or(0, |pool| pool.threads.len());
+    for _ in 0..5 {
+        exact::sync(&mut io, files[0], SyncKind::Data).unwrap();
+        // One that reads only, and one that syncs.
+        assert_eq!(threads(&io), 2);
+    }
+    for (number, file) in (0..).zip(&files) {
+        assert!(io.submit(Ticket::new(number), Op::Sync { file: *file, what: SyncKind::Data }).is_ok());
+    }
+    assert_eq!(threads(&io), 4);
+    let mut done = Vec::new();
+    while io.in_flight() > 0 {
+        io.reap(Wait::Block, &mut done).unwrap();
+    }
+    assert!(done.len() == 10 && done.iter().all(|done| done.result.is_ok()));
+}
