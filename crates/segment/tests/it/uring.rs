@@ -325,6 +325,21 @@ fn a_failed_write_and_a_failed_sync_poison_the_file() {
 }
 
 #[test]
+fn what_a_short_write_left_behind_is_gone_after_a_truncation() {
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let file = io.open(&dir.path().join("log"), Open::AppendNew).unwrap();
+    // It says less than it did.
+    io.inject(|operation, result| if operation == Operation::Write { result.min(512) } else { result });
+    assert!(io.submit(Ticket::new(1), Op::Write { file, at: 0, bytes: Bytes::from(vec![1; 8_192]) }).is_ok());
+    assert!(matches!(reap_all(&mut io)[0].result, Ok(512)));
+    assert_eq!(io.len(file).unwrap(), 512);
+    io.truncate(file, 6_000).unwrap();
+    let read = exact::read_up_to(&mut io, file, 0, 10_000).unwrap();
+    assert_eq!(read, [vec![1; 512], vec![0; 5_488]].concat());
+}
+
+#[test]
 fn direct_writes_that_are_refused_go_through_the_page_cache_from_then_on() {
     let Some(mut io) = default_ring() else { return };
     let dir = dir();
