@@ -47,7 +47,7 @@ const VALUE: [u8; 3] = [0, 0, 0];
 /// Source: KIP-1279.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MirrorPidReset<'a> {
-    /// Its offset; it takes exactly one.
+    /// Its batch's base offset, which is its own: as weir and the KIP write it, a barrier is one batch of one record.
     pub offset: Offset,
     /// The leader epoch under which it was appended, which is the one behind the stop's bump.
     pub leader_epoch: Option<LeaderEpoch>,
@@ -145,7 +145,6 @@ impl<'a> MirrorPidResetValue<'a> {
     /// Which known form takes up all of `value`, the current one first.
     ///
     /// Cost: one pass over the value; nothing is allocated, whatever counts and lengths it claims.
-    ///
     pub fn decode(value: &'a [u8]) -> Self {
         let unrecognised = Self::Unrecognised { size: value.len() };
         let Some((version, rest)) = value.split_first_chunk::<2>() else {

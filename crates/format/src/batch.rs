@@ -360,8 +360,13 @@ impl<'a> RecordBatch<'a> {
 
     /// Walks the records, lazily: each step reads one record and borrows its key, value and headers.
     ///
+    /// Cost: one pass over the records as they are asked for; no copy, no allocation.
+    ///
     /// # Errors
-    /// [`RecordError::Compressed`] if there is a codec. Malformed records are errors of the walk.
+    /// [`RecordError::Compressed`] if there is a codec: take `record_stream`. Malformed records are errors of the walk: the
+    /// batch is what its writer summed, so refuse it from a producer, and keep it where it was mirrored or stands in a log.
+    ///
+    /// Source: Kafka's `DefaultRecordBatch.iterator` and `DefaultRecord`.
     pub fn records(&self) -> Result<Records<'a>, RecordError> {
         match self.codec() {
             Codec::None => Ok(Records::new(self.header, self.record_bytes())),
@@ -373,6 +378,10 @@ impl<'a> RecordBatch<'a> {
     ///
     /// `None` if it is not a control batch, or has no record, no key, a short key or a key of a negative version, or
     /// is compressed. None of these is an error: what cannot be recognised is kept as it is.
+    ///
+    /// Cost: reads at most the first record's fields up to its key.
+    ///
+    /// Source: Kafka's `ControlRecordType.parseTypeId`.
     pub fn control_type(&self) -> Option<ControlRecordType> {
         if !self.is_control() || self.codec() != Codec::None || self.record_count() == 0 {
             return None;
@@ -389,6 +398,13 @@ impl<'a> RecordBatch<'a> {
     }
 
     /// The end transaction marker in this batch; `None` if it is not an ABORT or COMMIT.
+    ///
+    /// Cost: reads the first record; no copy, no allocation.
+    ///
+    /// The inner error is [`ControlError::Record`], [`ControlError::ShortValue`] or [`ControlError::InvalidVersion`]: the key
+    /// says that a transaction ends, and its value not by whose word. A Kafka can neither append nor load such a batch.
+    ///
+    /// Source: Kafka's `EndTransactionMarker.deserializeValue`.
     pub fn end_transaction_marker(&self) -> Option<Result<EndTransactionMarker, ControlError>> {
         let commit = match self.control_type()? {
             ControlRecordType::Commit => true,
@@ -412,7 +428,7 @@ impl<'a> RecordBatch<'a> {
     }
 
     /// Walks the records in these bytes, which are the decompressed ones of this batch (`decompress`), as
-    /// [`Self::records`] does.
+    /// [`Self::records`] does. Positions in errors count from the start of the batch as it would be without a codec.
     pub fn records_in<'b>(&self, decompressed: &'b [u8]) -> Records<'b>
     where
         'a: 'b,
@@ -421,6 +437,8 @@ impl<'a> RecordBatch<'a> {
     }
 
     /// Walks the records of a batch of any codec and holds one at a time; at most `limit` bytes are decompressed.
+    ///
+    /// What is wrong with the compressed bytes is an error of the walk, [`RecordError::Codec`].
     ///
     /// Cost: memory for the largest record that really is there and what its codec holds; see [`crate::codec`].
     #[cfg(feature = "codec")]
@@ -492,7 +510,8 @@ impl std::iter::FusedIterator for BatchReader<'_> {}
 
 /// How long the batch is whose first bytes these are, or `None` if fewer than [`FRAME_SIZE`] are there.
 ///
-/// Length and magic are checked, nothing else: for walks over a file that reads batch by batch.
+/// Length and magic are checked, nothing else: for walks over a file that reads batch by batch. The length may be any up
+/// to 2 GiB, so it sizes no buffer before it is compared with what is there.
 ///
 /// # Errors
 /// [`BatchError::InvalidLength`], [`BatchError::UnsupportedMagic`], [`BatchError::InvalidMagic`]: no batch starts here.
@@ -520,6 +539,8 @@ pub fn frame_size(prefix: &[u8]) -> Result<Option<usize>, BatchError> {
 }
 
 /// The header at the start of `bytes`, of which only [`HEADER_SIZE`] need be there. The CRC is not checked.
+///
+/// Cost: none that depends on the batch's size.
 ///
 /// # Errors
 /// [`BatchError::Truncated`] if the header is not whole; any other means that no batch starts here.

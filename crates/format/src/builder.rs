@@ -197,14 +197,14 @@ impl BatchBuilder {
         self
     }
 
-    /// Makes the batch part of its producer's transaction.
+    /// Makes the batch part of its producer's transaction, so it should have one: a Kafka takes it from none.
     #[must_use]
     pub fn transactional(mut self) -> Self {
         self.transactional = true;
         self
     }
 
-    /// Makes it a control batch.
+    /// Makes it a control batch, whose first record's key should be a control record's: [`Self::control_record`] does both.
     #[must_use]
     pub fn control(mut self) -> Self {
         self.control = true;
@@ -313,6 +313,8 @@ impl BatchBuilder {
     /// # Errors
     /// The first mistake made on the way here. [`BuildError::TooLarge`] asks for fewer records in a batch; the others are
     /// offsets or timestamps that no batch can have, and stay mistakes however often it is tried.
+    ///
+    /// Source: Kafka's `DefaultRecordBatch.writeHeader`.
     pub fn build(mut self) -> Result<BytesMut, BuildError> {
         if let Some(error) = self.error {
             return Err(error);

@@ -1,8 +1,9 @@
 //! Message sets of magic 0 and 1, which Kafka wrote before 0.11: read, never written.
 //!
 //! A message is an offset, a length, a CRC-32 (not CRC-32C) over what follows it, magic, attributes, from magic 1 on a
-//! timestamp, a key and a value. A message with a codec is a wrapper: its value is a message set, compressed. It has the offset of its
-//! last message; with magic 1 those inside count from the first one. Under LogAppendTime the wrapper's timestamp is theirs.
+//! timestamp, a key and a value. A message with a codec is a wrapper: its value is a message set, compressed. It has the
+//! offset of its last message; with magic 1 those inside count from the first one. Under LogAppendTime the wrapper's
+//! timestamp is theirs.
 //!
 //! ```text
 //! byte  0        8     12    16 17 18 (magic 1)  18 or 26
@@ -14,8 +15,9 @@
 //! ```
 //!
 //! Where Kafka takes what is refused here: a negative offset of a message that stands in a log, bytes behind a value
-//! within its message's length, and a message that is cut at the end of its wrapper. The last two are data that nobody would
-//! ever see. A wrong CRC of a message within a wrapper is an error as it is for Kafka's consumer.
+//! within its message's length, and within a wrapper a message that is cut at the end or of a magic above 1. All but the
+//! first are data that nobody would ever see, or only as something else. A wrong CRC of a message within a wrapper is an
+//! error as it is for Kafka's consumer.
 //!
 //! Source: Kafka's `LegacyRecord` and `AbstractLegacyRecordBatch`.
 

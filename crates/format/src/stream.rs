@@ -42,6 +42,12 @@ impl<'a> RecordStream<'a> {
     }
 
     /// The next record; `None` behind the last one and behind an error.
+    ///
+    /// Cost: no copy but for what the codec writes, and for the rest of a chunk when the next one comes.
+    ///
+    /// # Errors
+    /// [`RecordError::Codec`] with [`CodecError::LimitExceeded`] if more than the limit would come out: a larger one may help. Any
+    /// other says that the records are not what the header says, and stays so.
     pub fn next_record(&mut self) -> Option<Result<Record<'_>, RecordError>> {
         if self.ended {
             return None;
@@ -163,11 +169,17 @@ impl<'a> MessageStream<'a> {
     }
 
     /// The next record; `None` behind the last one and behind an error.
+    ///
+    /// # Errors
+    /// As [`Message::record_stream`], which has read the messages once already: what is left is an offset that none has.
     pub fn next_record(&mut self) -> Option<Result<Record<'_>, MessageError>> {
         Some(self.next_record_and_crc()?.map(|(record, _)| record))
     }
 
     /// As [`Self::next_record`], with the CRC field of the message that is the record, which was right.
+    ///
+    /// # Errors
+    /// As [`Self::next_record`].
     pub fn next_record_and_crc(&mut self) -> Option<Result<(Record<'_>, u32), MessageError>> {
         if self.ended {
             return None;
