@@ -157,6 +157,8 @@ pub trait Io {
 
     /// Hands an operation over. It completes in a later [`Io::reap`], with the same ticket.
     ///
+    /// A backend may gather what was handed over until the next reap: whoever has nothing to wait for polls.
+    ///
     /// # Errors
     /// The operation itself, untouched, if the queue is full: reap, then submit it again.
     fn submit(&mut self, ticket: Ticket, op: Op) -> Result<(), Op>;

@@ -1,12 +1,12 @@
 //! The backend of speed: io_uring, and past the page cache for files that grow at their end.
 //!
-//! This file is the boundary to the kernel and holds all `unsafe` of the workspace: [`Ring`] takes requests together
+//! This file is the boundary to the kernel and holds all `unsafe` of the workspace: `Ring` takes requests together
 //! with the memory that they are about, and gives both back with the result. What the requests mean, and how the
 //! contract of [`Io`](super::Io) comes out of them, is in safe code in `uring/backend.rs`: [`UringIo`].
 //!
 //! # Invariants
 //!
-//! - **U1** A request that was submitted, and the memory that it is about, is owned by its slot in [`Ring`] until its
+//! - **U1** A request that was submitted, and the memory that it is about, is owned by its slot in `Ring` until its
 //!   completion was taken from the completion queue. Nothing outside can reach that memory for writing: what is written
 //!   is [`Bytes`], which nobody can change, and what is read into was moved in.
 //! - **U2** What the kernel was given the address of does not move while in flight: bytes and buffers lie on the heap,
@@ -15,7 +15,7 @@
 //! - **U3** A file stays open while it has requests in flight: each request holds its descriptor.
 //! - **U4** Dropping the ring first waits for every request; if that fails, requests and memory are leaked, never freed.
 //! - **U5** One thread owns the ring: the type is neither `Send` nor `Sync`.
-//! - **U6** Results are counts, or errors as negative numbers: [`outcome`] converts them, and nothing else does.
+//! - **U6** Results are counts, or errors as negative numbers: `outcome` converts them, and nothing else does.
 
 use std::collections::VecDeque;
 use std::fs::File;
