@@ -370,6 +370,9 @@ fn the_builder_refuses_what_no_reader_would_take() {
         BatchBuilder::new().last_offset_delta(-1).build().err(),
         Some(BuildError::OffsetDelta { delta: -1 })
     );
+    // The first of several mistakes is the one that is told.
+    let two = at(-1).base_timestamp(now).record_at(-7, now, None, None, &[]);
+    assert_eq!(two.build().err(), Some(BuildError::OffsetDelta { delta: -1 }));
     let late = BatchBuilder::new().record(now, None, None).base_timestamp(now);
     assert_eq!(late.build().err(), Some(BuildError::LateBaseTimestamp));
     let overflow = BatchBuilder::new().base_offset(Offset::MAX).record(now, None, None);

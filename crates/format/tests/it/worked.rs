@@ -3,6 +3,7 @@
 use weir_format::{
     BatchBuilder, ControlRecordType, EndTransactionMarker, LeaderEpoch, MirrorPidReset, MirrorPidResetValue,
     Offset, ProducerEpoch, ProducerId, RecordBatch, TimestampMs, set_base_offset, set_leader_epoch,
+    set_log_append_time,
 };
 
 use crate::support::{testdata, worked};
@@ -37,6 +38,22 @@ fn the_worked_barrier_is_what_we_build() {
         barrier.to_string(),
         "MIRROR_PID_RESET at offset 42, leader epoch 12, timestamp 1767225600000, value version 0"
     );
+}
+
+#[test]
+fn the_time_of_a_barrier_is_its_records_or_the_leaders_under_log_append_time() {
+    let (later, earlier) = (TimestampMs::new(NOW.get() + 5), TimestampMs::new(NOW.get() - 5));
+    let mut bytes = MirrorPidReset::build(NOW);
+    set_log_append_time(&mut bytes, later).expect("a batch");
+    let time = |bytes: &[u8]| {
+        let batch = RecordBatch::parse(bytes).expect("a batch");
+        MirrorPidReset::describe(&batch).expect("a barrier").timestamp
+    };
+    assert_eq!(time(&bytes), later);
+    // A foreign one may have a base timestamp that is not its record's.
+    let foreign = BatchBuilder::new().base_timestamp(earlier);
+    let foreign = foreign.control_record(NOW, ControlRecordType::MirrorPidReset, &[0, 0, 0]);
+    assert_eq!(time(&foreign.build().expect("a batch")), NOW);
 }
 
 #[test]
