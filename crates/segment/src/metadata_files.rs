@@ -17,7 +17,7 @@ const MAX_SIZE: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetadataFormatError {
-    /// Not text.
+    /// Not text, or an escape of Java's properties that means no character.
     #[error("the file is not text")]
     NotText,
     /// A key is missing.
@@ -249,9 +249,10 @@ impl MetaProperties {
 pub fn parse_properties(bytes: &[u8]) -> Result<BTreeMap<String, String>, MetadataFormatError> {
     let text = std::str::from_utf8(bytes).map_err(|_| MetadataFormatError::NotText)?;
     let mut found = BTreeMap::new();
-    let mut lines = text.lines();
+    let text = text.replace("\r\n", "\n");
+    let mut lines = text.split(['\n', '\r']);
     while let Some(line) = lines.next() {
-        let line = line.trim_start();
+        let line = line.trim_start_matches(BLANK);
         if line.is_empty() || line.starts_with(['#', '!']) {
             continue;
         }
@@ -259,57 +260,59 @@ pub fn parse_properties(bytes: &[u8]) -> Result<BTreeMap<String, String>, Metada
         while whole.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1 {
             whole.pop();
             match lines.next() {
-                Some(more) => whole.push_str(more.trim_start()),
+                Some(more) => whole.push_str(more.trim_start_matches(BLANK)),
                 None => break,
             }
         }
-        let (key, value) = split_property(&whole);
+        let (key, value) = split_property(&whole).ok_or(MetadataFormatError::NotText)?;
         found.insert(key, value);
     }
     Ok(found)
 }
 
-/// Key and value of one logical line, without their escapes.
-fn split_property(line: &str) -> (String, String) {
-    let (mut key, mut value) = (String::new(), String::new());
+/// What Java's properties take for white space within a line.
+const BLANK: [char; 3] = [' ', '\t', '\u{c}'];
+
+/// Key and value of one logical line, without their escapes; `None` if an escape means no character.
+fn split_property(line: &str) -> Option<(String, String)> {
+    // An escape is a UTF-16 unit: two of them may be one character.
+    let (mut key, mut value) = (Vec::new(), Vec::new());
     let mut chars = line.chars().peekable();
     let mut in_key = true;
     while let Some(c) = chars.next() {
-        if in_key && (c == '=' || c == ':' || c.is_whitespace()) {
+        if in_key && (c == '=' || c == ':' || BLANK.contains(&c)) {
             in_key = false;
-            let mut separated = c != ' ' && !c.is_whitespace();
-            while let Some(next) = chars.peek() {
-                if next.is_whitespace() {
-                    chars.next();
-                } else if !separated && (*next == '=' || *next == ':') {
-                    separated = true;
-                    chars.next();
-                } else {
-                    break;
-                }
+            let mut separated = !BLANK.contains(&c);
+            while let Some(next) =
+                chars.next_if(|next| BLANK.contains(next) || (!separated && matches!(next, '=' | ':')))
+            {
+                separated |= !BLANK.contains(&next);
             }
             continue;
         }
         let into = if in_key { &mut key } else { &mut value };
-        if c != '\\' {
-            into.push(c);
-            continue;
-        }
-        match chars.next() {
-            Some('n') => into.push('\n'),
-            Some('t') => into.push('\t'),
-            Some('r') => into.push('\r'),
-            Some('f') => into.push('\u{c}'),
-            Some('u') => {
-                let digits: String = chars.by_ref().take(4).collect();
-                let code = u32::from_str_radix(&digits, 16).ok();
-                into.push(code.and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER));
-            }
-            Some(other) => into.push(other),
-            None => {}
-        }
+        let c = match c {
+            '\\' => match chars.next() {
+                None => break,
+                Some('n') => '\n',
+                Some('t') => '\t',
+                Some('r') => '\r',
+                Some('f') => '\u{c}',
+                Some('u') => {
+                    let mut unit = 0;
+                    for _ in 0..4 {
+                        unit = unit << 4 | chars.next()?.to_digit(16)?;
+                    }
+                    into.push(u16::try_from(unit).ok()?);
+                    continue;
+                }
+                Some(other) => other,
+            },
+            c => c,
+        };
+        into.extend_from_slice(c.encode_utf16(&mut [0; 2]));
     }
-    (key, value)
+    Some((String::from_utf16(&key).ok()?, String::from_utf16(&value).ok()?))
 }
 
 fn escape(into: &mut String, text: &str, is_key: bool) {
@@ -382,9 +385,23 @@ mod tests {
         assert_eq!(refused, "node.id is \"-4\", which means nothing");
     }
 
+    #[test]
+    fn escapes_blanks_and_line_ends_are_those_of_java() {
+        let other = |text: &str| {
+            MetaProperties::parse(format!("version=0\n{text}").as_bytes()).map(|meta| meta.other)
+        };
+        let one = |key: &str, value: &str| Ok(BTreeMap::from([(key.to_string(), value.to_string())]));
+        assert_eq!(other(r"a=\u00e9\uD83D\uDE00"), one("a", "\u{e9}\u{1f600}"));
+        assert_eq!(other("a\u{a0}b = c\u{2003}d"), one("a\u{a0}b", "c\u{2003}d"));
+        assert_eq!(other("\u{c}a\u{c}b\\\r\n\tc\r#d\r\n!e"), one("a", "bc"));
+        for malformed in [r"a=\uD83D", r"a=\uDE00\uD83D", r"a=\u12", r"a=\u+123", r"a=\uwxyz"] {
+            assert_eq!(other(malformed), Err(MetadataFormatError::NotText), "{malformed}");
+        }
+    }
+
     proptest! {
         #[test]
-        fn properties_come_back(entries in proptest::collection::btree_map("[a-z .=:#\\\\]{1,9}", "[ -~\u{e9}\n]{0,12}", 0..8)) {
+        fn properties_come_back(entries in proptest::collection::btree_map("[a-z .=:#\\\\\u{a0}\u{1f600}]{1,9}", "[ -~\u{e9}\u{2003}\u{10fe5b}\n\r\u{c}]{0,12}", 0..8)) {
             let meta = MetaProperties { version: 1, other: entries, ..MetaProperties::default() };
             prop_assert_eq!(MetaProperties::parse(&meta.encode()).unwrap(), meta);
         }
