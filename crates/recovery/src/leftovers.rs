@@ -20,6 +20,8 @@ pub(crate) struct Directory {
     pub(crate) segments: BTreeSet<Offset>,
     /// Offsets of the producer snapshots.
     pub(crate) snapshots: BTreeSet<Offset>,
+    /// Base offsets of the segments that have a transaction index.
+    pub(crate) transaction_indexes: BTreeSet<Offset>,
 }
 
 /// Lists the directory, and drops or finishes what interrupted operations left.
@@ -160,7 +162,11 @@ fn scan(io: &mut dyn Io, dir: &Path, leftovers: &mut Vec<Leftover>) -> Result<Di
             FileKind::Snapshot => {
                 directory.snapshots.insert(name.base_offset);
             }
-            FileKind::OffsetIndex | FileKind::TimeIndex | FileKind::TransactionIndex => {
+            FileKind::OffsetIndex | FileKind::TimeIndex => {
+                indexes.insert(path, name.base_offset);
+            }
+            FileKind::TransactionIndex => {
+                directory.transaction_indexes.insert(name.base_offset);
                 indexes.insert(path, name.base_offset);
             }
         }

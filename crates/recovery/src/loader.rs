@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use weir_format::{Offset, RecordBatch, TimestampMs};
 use weir_psm::{ProducerStateManager, PsmConfig};
-use weir_segment::io::{FileId, Io, IoError, Open, SyncKind, durable, exact};
+use weir_segment::io::{BLOCK_SIZE, FileId, Io, IoError, Open, SyncKind, durable, exact};
 use weir_segment::layout::{FileKind, LEADER_EPOCH_CHECKPOINT, file_path};
 use weir_segment::{AbortedTransaction, LocalLog, SegmentConfig, SegmentError, TransactionIndex};
 
@@ -421,6 +421,16 @@ impl Load<'_> {
         // After a clean shutdown nothing is expected behind the last batch but preallocated zeros.
         let clean_zeros = self.config.clean_shutdown && crate::tail::zeros_until(&mut view, position, size)?;
         let verdict = if clean_zeros { TailVerdict::Zeros } else { judge_tail(&mut view, &place)? };
+        // Behind it is space that was allocated ahead, by whole blocks.
+        let data_end = match &verdict {
+            TailVerdict::Zeros => position,
+            TailVerdict::Hole { behind, .. } => {
+                crate::tail::data_end(&mut view, position)?.max(behind.end_position)
+            }
+            TailVerdict::Torn | TailVerdict::Corrupt { .. } => crate::tail::data_end(&mut view, position)?,
+        };
+        let data_end =
+            if data_end > position { data_end.next_multiple_of(BLOCK_SIZE).min(size) } else { position };
         let kind = match verdict {
             TailVerdict::Corrupt { reason, behind } => {
                 return Err(LoadError::Corrupt(Box::new(Corruption {
@@ -433,32 +443,31 @@ impl Load<'_> {
                     last_segment: part.last_segment,
                 })));
             }
-            TailVerdict::Zeros => CutKind::Preallocated,
-            TailVerdict::Torn => CutKind::Torn,
-            TailVerdict::Hole { behind, .. } => CutKind::Hole {
-                archive: self.archive(part.base, file, position, size)?,
+            TailVerdict::Zeros => None,
+            TailVerdict::Torn => Some(CutKind::Torn),
+            TailVerdict::Hole { behind, .. } => Some(CutKind::Hole {
+                archive: self.archive(part.base, file, position, data_end)?,
                 first_offset: behind.base_offset,
                 end_offset: behind.end_offset,
-            },
+            }),
         };
         self.io.truncate(file, position)?;
         // DURABLE: what was cut stays gone (R3), and what is kept is there (R1).
         exact::sync(self.io, file, SyncKind::All)?;
-        self.report.cuts.push(CutTail { file: path.to_path_buf(), position, size: size - position, kind });
+        let ahead = (size > data_end).then_some(CutKind::Preallocated);
+        for (kind, size) in [(kind, data_end - position), (ahead, size - data_end)] {
+            if let Some(kind) = kind {
+                self.report.cuts.push(CutTail { file: path.to_path_buf(), position, size, kind });
+            }
+        }
         Ok(())
     }
 
     /// Copies what is about to be cut into the side directory. The name says what it is, so that a second try after a
     /// crash writes the same file again.
-    fn archive(
-        &mut self,
-        base: Offset,
-        file: FileId,
-        position: u64,
-        size: u64,
-    ) -> Result<PathBuf, LoadError> {
+    fn archive(&mut self, base: Offset, file: FileId, position: u64, end: u64) -> Result<PathBuf, LoadError> {
         // Not more than a partition may have unsynced, or it would have been called corrupt.
-        let wanted = usize::try_from(size - position).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(end - position).unwrap_or(usize::MAX);
         let bytes = exact::read_exact(self.io, file, position, wanted)?.freeze();
         let crc = crate::partition_file::crc32c(&bytes);
         let name = format!("cut-{:020}-{position}-{crc:08x}.log", base.get());
@@ -473,6 +482,10 @@ impl Load<'_> {
 
     /// The transaction index of a segment as it is on disk; `None` if it is spoilt.
     fn read_transactions(&mut self, base: Offset) -> Result<Option<TransactionIndex>, LoadError> {
+        // Most segments have none, and there may be many segments.
+        if !self.found.transaction_indexes.contains(&base) {
+            return Ok(Some(TransactionIndex::new()));
+        }
         let path = file_path(self.dir, base, FileKind::TransactionIndex);
         match durable::read_file(self.io, &path, SMALL_FILE_LIMIT) {
             Ok(bytes) => Ok(TransactionIndex::decode(base, &bytes.unwrap_or_default()).ok()),

@@ -130,7 +130,7 @@ pub struct CutTail {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CutKind {
-    /// Zeros alone: preallocated space.
+    /// Zeros alone: space that was allocated ahead, no damage. Also what lies behind one of the other two.
     Preallocated,
     /// An unfinished write, with nothing valid behind it.
     Torn,

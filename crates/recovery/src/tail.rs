@@ -6,7 +6,8 @@
 //! # The table
 //!
 //! *Place* is the first invalid byte, *behind* is everything from there to the end of the file, *valid* means a whole
-//! batch with the right CRC and an offset not below the one expected at the place.
+//! batch with the right CRC and an offset not below the one expected at the place. Zeros at the end of the file are space
+//! that was allocated ahead: they are read once, and neither scanned nor counted as what lies behind.
 //!
 //! | segment | offset expected at the place | behind | verdict | the loader |
 //! |---|---|---|---|---|
@@ -102,6 +103,8 @@ pub struct ValidBehind {
     pub base_offset: Offset,
     /// One above the highest offset found.
     pub end_offset: Offset,
+    /// Where the last of them ends.
+    pub end_position: u64,
 }
 
 /// Why an invalid place is corruption.
@@ -157,7 +160,7 @@ pub enum TailVerdict {
 
 /// Says what the invalid place in `file` is, by the table above.
 ///
-/// Cost: reads the file from the place to its end, in windows of 1 MiB.
+/// Cost: reads the file from the place to its end, in windows of 1 MiB; zeros at its end are compared, and no more.
 ///
 /// # Errors
 /// Only the reader's own.
@@ -165,10 +168,11 @@ pub enum TailVerdict {
 /// Source: `docs/on-disk-format.md`, law R8.
 pub fn judge_tail<R: TailRead>(file: &mut R, place: &InvalidPlace) -> Result<TailVerdict, R::Error> {
     let below_recovery_point = place.last_segment && place.next_offset < place.recovery_point;
-    if !below_recovery_point && zeros_until(file, place.position, file.size())? {
+    let data_end = data_end(file, place.position)?;
+    if !below_recovery_point && data_end <= place.position {
         return Ok(TailVerdict::Zeros);
     }
-    let found = Scan::new(file, place).run()?;
+    let found = Scan::new(file, place, data_end).run()?;
     let corrupt = |reason| TailVerdict::Corrupt { reason, behind: found.behind };
     if !place.last_segment {
         return Ok(corrupt(CorruptReason::SealedSegment));
@@ -181,7 +185,7 @@ pub fn judge_tail<R: TailRead>(file: &mut R, place: &InvalidPlace) -> Result<Tai
     };
     match lost_write(file, place.position, behind.position)? {
         None => Ok(corrupt(CorruptReason::ValidBatchBehind)),
-        Some(_) if file.size() - place.position > place.max_unsynced => {
+        Some(_) if data_end.max(behind.end_position) - place.position > place.max_unsynced => {
             Ok(corrupt(CorruptReason::TooMuchBehindHole))
         }
         Some(zeros_at) => Ok(TailVerdict::Hole { zeros_at, behind }),
@@ -201,6 +205,22 @@ pub(crate) fn zeros_until<R: TailRead>(file: &mut R, position: u64, end: u64) ->
         at += to_u64(size);
     }
     Ok(true)
+}
+
+/// The position behind the last byte from `position` on that is not zero; `position` if all are.
+pub(crate) fn data_end<R: TailRead>(file: &mut R, position: u64) -> Result<u64, R::Error> {
+    let mut end = file.size();
+    let mut window = vec![0_u8; window_size(end.saturating_sub(position))];
+    while end > position {
+        let size = window_size(end - position);
+        let at = end - to_u64(size);
+        file.read_at(at, &mut window[..size])?;
+        if let Some(last) = window[..size].iter().rposition(|&byte| byte != 0) {
+            return Ok(at + to_u64(last) + 1);
+        }
+        end = at;
+    }
+    Ok(position)
 }
 
 /// The first run of zeros between the place and the first valid batch behind it that shows a write that did not land.
@@ -244,28 +264,33 @@ struct Found {
 struct Scan<'a, R> {
     file: &'a mut R,
     end: u64,
+    /// Behind it are zeros alone, in which no batch begins: the magic of none of them is their first byte.
+    data_end: u64,
     place: InvalidPlace,
     crc_budget: u64,
 }
 
 impl<'a, R: TailRead> Scan<'a, R> {
-    fn new(file: &'a mut R, place: &InvalidPlace) -> Self {
+    fn new(file: &'a mut R, place: &InvalidPlace, data_end: u64) -> Self {
         let end = file.size();
-        let behind = end.saturating_sub(place.position);
-        Self { file, end, place: *place, crc_budget: behind.saturating_mul(8).saturating_add(64 << 20) }
+        let behind = data_end.saturating_sub(place.position);
+        let crc_budget = behind.saturating_mul(8).saturating_add(64 << 20);
+        Self { file, end, data_end, place: *place, crc_budget }
     }
 
-    /// Looks at every position from the place to the end of the file.
+    /// Looks at every position from the place to the last byte that is not zero.
     fn run(mut self) -> Result<Found, R::Error> {
         let mut found = Found { behind: None, exhausted: false };
         let mut window = Vec::new();
         let mut at = self.place.position;
-        'windows: while self.end.saturating_sub(at) >= to_u64(OLD_FRAME_MIN) {
-            let size = window_size(self.end - at);
+        // A header that begins below it may end in the zeros behind it.
+        let limit = self.data_end.saturating_add(to_u64(HEADER_SIZE)).min(self.end);
+        'windows: while at < self.data_end && limit.saturating_sub(at) >= to_u64(OLD_FRAME_MIN) {
+            let size = window_size(limit - at);
             window.resize(size, 0);
             self.file.read_at(at, &mut window)?;
             // Positions whose header does not fit into this window are looked at in the next.
-            let last_window = at + to_u64(size) == self.end;
+            let last_window = at + to_u64(size) == limit;
             let positions = if last_window { size } else { size - HEADER_SIZE + 1 };
             let mut index = 0;
             while index < positions {
@@ -278,13 +303,18 @@ impl<'a, R: TailRead> Scan<'a, R> {
                     continue;
                 };
                 let position = at + to_u64(index);
+                let end_position = position + claim.size;
                 match &mut found.behind {
-                    Some(behind) => behind.end_offset = behind.end_offset.max(claim.next_offset),
+                    Some(behind) => {
+                        behind.end_offset = behind.end_offset.max(claim.next_offset);
+                        behind.end_position = end_position;
+                    }
                     none => {
                         *none = Some(ValidBehind {
                             position,
                             base_offset: claim.base_offset,
                             end_offset: claim.next_offset,
+                            end_position,
                         });
                     }
                 }

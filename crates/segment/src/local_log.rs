@@ -177,6 +177,8 @@ impl LocalLog {
             places: VecDeque::new(),
         };
         log.activate_last(io)?;
+        // Most logs are not appended to soon.
+        log.active_mut().rest(io)?;
         Ok(log)
     }
 

@@ -101,7 +101,8 @@ fn a_spoilt_length_is_torn_at_the_end_and_corrupt_before_a_valid_batch() {
         let (reason, behind) = corrupt(case.judge());
         assert_eq!(reason, CorruptReason::ValidBatchBehind, "{length}");
         let position = (case.front.len() + spoilt.len()) as u64;
-        let expected = ValidBehind { position, base_offset: offset(2), end_offset: offset(4) };
+        let end_position = (case.front.len() + case.behind.len()) as u64;
+        let expected = ValidBehind { position, base_offset: offset(2), end_offset: offset(4), end_position };
         assert_eq!(behind, Some(expected), "{length}");
     }
 }
@@ -249,4 +250,52 @@ fn bytes_that_claim_a_batch_at_every_position_are_called_corrupt_and_end() {
     }
     let case = Case::last(batch(0, 10), behind);
     assert_eq!(corrupt(case.judge()), (CorruptReason::Undecided, None));
+}
+
+#[test]
+fn space_allocated_ahead_changes_no_verdict_and_counts_as_nothing_behind() {
+    // After a kill the file ends in up to 16 MiB of zeros.
+    let ahead = vec![0; (16 << 20) + 17];
+    let with = |behind: Vec<u8>| Case::last(batch(0, 10), [behind, ahead.clone()].concat());
+    assert_eq!(with(Vec::new()).judge(), TailVerdict::Zeros);
+    let whole = batch(1, 40);
+    for cut in 8..whole.len() - 1 {
+        let case = Case::last(batch(0, 10), [&whole[..cut], &[0; 70_000]].concat());
+        assert_eq!(case.judge(), TailVerdict::Torn, "{cut}");
+    }
+    assert_eq!(with(whole[..50].to_vec()).judge(), TailVerdict::Torn);
+    let mut flipped = whole.clone();
+    flipped[70] ^= 1;
+    let corrupted = with([flipped, batch(2, 600)].concat());
+    assert_eq!(corrupt(corrupted.judge()).0, CorruptReason::ValidBatchBehind);
+    // A hole: the zeros behind what landed are not part of what may have been unsynced.
+    let landed = [vec![0; 600], batch(3, 1000)].concat();
+    let size = landed.len() as u64;
+    let mut case = with(landed);
+    case.max_unsynced = size;
+    let TailVerdict::Hole { behind, .. } = case.judge() else { panic!("{:?}", case.judge()) };
+    assert_eq!(behind.end_position, case.front.len() as u64 + size);
+    case.max_unsynced -= 1;
+    assert_eq!(corrupt(case.judge()).0, CorruptReason::TooMuchBehindHole);
+}
+
+#[test]
+fn a_valid_batch_that_ends_in_zeros_is_found_in_front_of_space_allocated_ahead() {
+    // Its last bytes are zeros, and its header lies close to them.
+    let mut value = vec![0; 5_000];
+    value[0] = 1;
+    let record = TimestampMs::new(1);
+    let zeros =
+        BatchBuilder::new().base_offset(offset(2)).record(record, None, Some(&value)).build().unwrap();
+    let mut flipped = batch(1, 40);
+    flipped[70] ^= 1;
+    for ahead in [0, 1, 4_096, 3 << 20] {
+        let case = Case::last(batch(0, 10), [flipped.clone(), zeros.to_vec(), vec![0; ahead]].concat());
+        let (reason, behind) = corrupt(case.judge());
+        assert_eq!(
+            (reason, behind.unwrap().base_offset),
+            (CorruptReason::ValidBatchBehind, offset(2)),
+            "{ahead}"
+        );
+    }
 }

@@ -1,11 +1,13 @@
 //! Integration tests of weir-segment.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps wrongly should fail loudly")]
 
+mod append;
 mod conformance;
 mod crash;
 mod durable;
 mod golden;
 mod local_log;
+mod many;
 mod model;
 mod mutants;
 mod pwrite;
