@@ -20,16 +20,16 @@ fn a_leader_change_is_read_in_both_versions() {
     };
     assert_eq!(decode(ControlRecordType::LeaderChange, &value), Ok(want));
 
-    let directory = [7; 16];
-    let value = [&[0, 1, 0, 0, 0, 3, 2, 0, 0, 0, 3][..], &directory, &[0, 1, 0]].concat();
-    let voter = Voter { directory_id: Some(directory), ..bare(3) };
-    let want = ControlRecordValue::LeaderChange {
-        version: 1,
-        leader_id: 3,
-        voters: vec![voter],
-        granting_voters: Vec::new(),
-    };
-    assert_eq!(decode(ControlRecordType::LeaderChange, &value), Ok(want));
+    // A version that nobody knows yet is read as the newest known one.
+    for version in [1, 2, i16::MAX] {
+        let directory = [7; 16];
+        let fields = [&[0, 0, 0, 3, 2, 0, 0, 0, 3][..], &directory, &[0, 1, 0]].concat();
+        let value = [&version.to_be_bytes()[..], &fields].concat();
+        let voter = Voter { directory_id: Some(directory), ..bare(3) };
+        let (leader_id, voters, granting_voters) = (3, vec![voter], Vec::new());
+        let want = ControlRecordValue::LeaderChange { version, leader_id, voters, granting_voters };
+        assert_eq!(decode(ControlRecordType::LeaderChange, &value), Ok(want));
+    }
 }
 
 #[test]
