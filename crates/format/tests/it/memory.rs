@@ -266,7 +266,7 @@ fn another_bomb() {
     });
 }
 
-/// Bytes that yield 64 MiB or claim to, each by another road than Kafka's codec libraries take.
+/// Bytes that yield 64 MiB or claim to, or 4 MiB at once, each by another road than Kafka's codec libraries take.
 fn bombs() -> Vec<(&'static str, Codec, Vec<u8>)> {
     let snappy = {
         // A varint of 64 MiB, a literal of one byte, then copies of 64 bytes from one byte back.
@@ -298,6 +298,13 @@ fn bombs() -> Vec<(&'static str, Codec, Vec<u8>)> {
         bytes.extend_from_slice(&[0; 4]);
         bytes
     };
+    let stored = {
+        // A block of 4 MiB as it is.
+        let mut bytes = vec![0x04, 0x22, 0x4d, 0x18, 0x60, 0x70, 0x73, 0x00, 0x00, 0x40, 0x80];
+        bytes.resize(bytes.len() + 4 * MIB, b'a');
+        bytes.extend_from_slice(&[0; 4]);
+        bytes
+    };
     // Frames of 1 MiB in eight blocks that repeat one byte: a single segment each, or a window of 128 MiB over all.
     let blocks = |last: bool| {
         let block = |last: bool| (((128 << 10) << 3) | 2 | u32::from(last)).to_le_bytes();
@@ -318,6 +325,7 @@ fn bombs() -> Vec<(&'static str, Codec, Vec<u8>)> {
         ("snappy, one block", Codec::Snappy, framed(&[&snappy])),
         ("snappy, two blocks", Codec::Snappy, framed(&[&[0x01, 0x00, b'a'], &snappy])),
         ("lz4, blocks of 4 MiB", Codec::Lz4, lz4),
+        ("lz4, a stored block of 4 MiB", Codec::Lz4, stored),
         ("zstd, 64 frames", Codec::Zstd, single.repeat(64)),
         ("zstd, a window of 128 MiB", Codec::Zstd, wide),
         ("zstd, behind 100,000 skippable frames", Codec::Zstd, [skippable, single.repeat(64)].concat()),
