@@ -803,6 +803,9 @@ impl LocalLog {
             self.settle_to_read(io)?;
         }
         let config = self.config;
+        let active = self.active().base_offset();
+        // What is gathered behind it is not in the file yet.
+        let written = self.appender.as_ref().map_or(u64::MAX, Appender::written);
         let mut at = Some(start);
         while let Some(base) = at {
             at = self.base_above(base);
@@ -817,7 +820,11 @@ impl LocalLog {
             if first.size > budget && !at_least_one {
                 return Ok(nothing);
             }
-            let bytes = segment.read(io, first.position, budget.max(first.size))?;
+            let mut size = budget.max(first.size);
+            if base == active {
+                size = size.min(written.saturating_sub(first.position));
+            }
+            let bytes = segment.read(io, first.position, size)?;
             let (size, next_offset) =
                 whole_batches(&bytes, end).map_err(|(at, source)| SegmentError::Invalid {
                     path: segment.log_path(),

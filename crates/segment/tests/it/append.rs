@@ -323,6 +323,22 @@ fn a_completion_of_another_is_given_back() {
 }
 
 #[test]
+fn a_read_beside_a_write_ends_where_what_is_written_does() {
+    for direct in [false, true] {
+        let (_disk, mut io, mut log) = disk(direct);
+        let first = append(&mut io, &mut log, 5_000);
+        log.settle(&mut io).unwrap();
+        append(&mut io, &mut log, 9_000);
+        log.flush(&mut io);
+        assert_eq!(log.written_end_offset(), at(1), "the second one is in flight");
+        let read = log.read(&mut io, at(0), 1 << 20, log.written_end_offset(), true).unwrap();
+        assert_eq!((read.bytes, read.next_offset), (first, at(1)));
+        log.settle(&mut io).unwrap();
+        log.close(&mut io).unwrap();
+    }
+}
+
+#[test]
 fn a_log_at_rest_holds_no_file_and_no_space_and_goes_on() {
     for direct in [false, true] {
         let (disk, mut io, mut log) = disk(direct);
