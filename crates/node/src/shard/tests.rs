@@ -3,10 +3,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use weir_format::{BatchBuilder, BatchReader, TimestampMs};
-use weir_log::{LogConfig, OpenOptions};
+use weir_log::{Durability, LogConfig, OpenOptions};
 use weir_segment::io::sim::{Acknowledged, CrashPolicy, SimDisk};
 
-use super::worker::{EXPIRE_INTERVAL, REOPEN_AFTER, TURN};
+use super::worker::{EXPIRE_INTERVAL, REOPEN_AFTER, REST_AFTER, TURN};
 use super::*;
 use crate::uuid::Uuid;
 
@@ -379,4 +379,105 @@ async fn a_full_queue_of_syncs_keeps_no_segment_from_being_rolled() {
         assert_eq!(handle.view().unwrap().high_watermark.get(), end);
     }
     assert!(shards.stop().await.iter().all(|points| points.clean && points.recovery_point.get() == end));
+}
+
+#[tokio::test]
+async fn acks_1_is_answered_by_what_is_written_and_acks_all_by_what_is_durable() {
+    let disk = disk(21);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    append(&handle, "kept").await.unwrap();
+    let go = hold(handle.shard()).await;
+    let (first, all) = (Acks::Written, Acks::Durable);
+    let written = handle.start_append(batch("written"), AppendOrigin::Client, None, first).await.unwrap();
+    let durable = handle.start_append(batch("durable"), AppendOrigin::Client, None, all).await.unwrap();
+    disk.fail_sync(1);
+    drop(go);
+    assert_eq!(written.await.unwrap().base_offset.get(), 1);
+    assert!(matches!(durable.await.unwrap_err(), PartitionError::Offline { .. }));
+    assert_eq!(values(&handle).await, ["kept"], "nothing is readable that is not durable");
+}
+
+#[tokio::test]
+async fn after_a_failed_write_nothing_behind_it_is_acknowledged() {
+    // N-TAIL-1.
+    let disk = disk(22);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    for value in ["1", "2", "3", "4"] {
+        append(&handle, value).await.unwrap();
+    }
+    let go = hold(handle.shard()).await;
+    let mut waiting = Vec::new();
+    for number in 5..=10 {
+        let acks = if number % 2 == 0 { Acks::Written } else { Acks::Durable };
+        let append = handle.start_append(batch(&number.to_string()), AppendOrigin::Client, None, acks);
+        waiting.push(append.await.unwrap());
+    }
+    disk.fail_write(1);
+    drop(go);
+    for waiting in waiting {
+        assert!(matches!(waiting.await.unwrap_err(), PartitionError::Offline { .. }));
+    }
+    assert!(matches!(handle.status().log, LogStatus::WritesRefused { .. }));
+    tokio::time::sleep(REOPEN_AFTER * 2).await;
+    assert_eq!(append(&handle, "after").await.unwrap().base_offset.get(), 4);
+    assert_eq!(values(&handle).await, ["1", "2", "3", "4", "after"]);
+    assert!(shards.stop().await[0].clean);
+}
+
+#[tokio::test]
+async fn a_partition_at_rest_holds_no_space_and_nothing_unsynced() {
+    for durability in [Durability::Synced, Durability::Written] {
+        let disk = disk(23);
+        disk.direct(true);
+        disk.allocate_ahead(Some(64 << 10));
+        let shards = shards(&disk);
+        let mut spec = spec(1);
+        spec.log.durability = durability;
+        let handle = open(&shards, spec).await;
+        let path = Path::new("/d/t1-0/00000000000000000000.log");
+        for round in 1..=2 {
+            append(&handle, "x").await.unwrap();
+            assert!(disk.read_file(path).unwrap().len() >= 64 << 10, "space is allocated ahead");
+            tokio::time::sleep(REST_AFTER * 5).await;
+            let size = batch("x").len() * round;
+            assert_eq!(disk.read_file(path).unwrap().len(), size, "{durability:?}");
+            assert!(disk.durable_file(path).unwrap().len() >= size, "{durability:?}");
+        }
+        assert_eq!(values(&handle).await, ["x", "x"]);
+        assert!(shards.stop().await[0].clean);
+    }
+}
+
+#[tokio::test]
+async fn many_partitions_are_written_and_synced_side_by_side() {
+    let disk = disk(24);
+    disk.reorder(true);
+    disk.slow(Some(1..10_000));
+    disk.queue_depth(Some(8));
+    let shards = shards(&disk);
+    let mut handles = Vec::new();
+    for number in 1..=40 {
+        handles.push(open(&shards, spec(number)).await);
+    }
+    let go = hold(handles[0].shard()).await;
+    let mut waiting = Vec::new();
+    for round in 0..5 {
+        for handle in &handles {
+            let acks = if round % 2 == 0 { Acks::Durable } else { Acks::Written };
+            let value = "v".repeat(3_000 * (round + 1));
+            waiting.push(handle.start_append(batch(&value), AppendOrigin::Client, None, acks).await.unwrap());
+        }
+    }
+    drop(go);
+    for waiting in waiting {
+        waiting.await.unwrap();
+    }
+    for handle in &handles {
+        handle.sync().await.unwrap();
+        assert_eq!(values(handle).await.len(), 5);
+    }
+    assert_eq!(log_syncs(&disk, 1), 1, "one sync for all of a partition");
+    assert!(shards.stop().await.iter().all(|points| points.clean && points.recovery_point.get() == 5));
 }
