@@ -556,9 +556,14 @@ impl Io for Broken {
     }
 }
 
+/// What a broken log needs to be caught: each fate of data, names kept.
+fn few_policies() -> Vec<CrashPolicy> {
+    CrashPolicy::ALL.into_iter().filter(|policy| policy.names == NameFate::Kept).collect()
+}
+
 #[test]
 fn a_log_that_acknowledges_before_the_sync_is_caught() {
-    let (_, wrong) = enumerate(&Machine::ALL[2..3], answers_syncs_at_once, &CrashPolicy::ALL);
+    let (_, wrong) = enumerate(&Machine::ALL[2..3], answers_syncs_at_once, &few_policies());
     let count = |what: &str| wrong.iter().filter(|error| error.contains(what)).count();
     assert!(count("is in the ledger") > 10 && count("was called durable") > 10, "{wrong:?}");
 }
@@ -570,7 +575,7 @@ fn a_log_that_lets_two_writes_share_a_block_in_flight_is_caught() {
     assert!(life.live().is_err() && !life.bench.disk.is_off());
     // And where it does not, bytes are lost that were called durable.
     let machine = Machine { overlap: true, ..Machine::ALL[1] };
-    let (_, wrong) = enumerate(&[machine], answers_writes_at_once, &CrashPolicy::ALL);
+    let (_, wrong) = enumerate(&[machine], answers_writes_at_once, &few_policies());
     assert!(wrong.iter().filter(|error| error.contains("was called durable")).count() > 10, "{wrong:?}");
 }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use bytes::Bytes;
 use proptest::prelude::*;
 use weir_format::{RecordBatch, TimestampMs};
-use weir_segment::io::Io;
-use weir_segment::io::sim::SimDisk;
+use weir_segment::io::sim::{CrashPolicy, SimDisk};
+use weir_segment::io::{Io, Op, Open, Ticket, Wait};
 use weir_segment::layout::{FileKind, SegmentFileName};
 use weir_segment::{LocalLog, SegmentConfig};
 
@@ -247,7 +247,7 @@ proptest! {
 }
 
 /// A fixed use of a log with every kind of step and every knob.
-fn traced(seed: u64) -> (u64, u64) {
+fn traced(seed: u64) -> (u64, u64, Vec<usize>) {
     let steps = [
         Step::Append(vec![(0, 5, 100, 1), (3, 4, 90, -2), (0, 5, 150, 9)]),
         Step::Sync,
@@ -261,7 +261,22 @@ fn traced(seed: u64) -> (u64, u64) {
         Step::Find { timestamp: 500, from: 0 },
     ];
     let (disk, _) = run(seed, &steps, small()).unwrap();
-    (disk.trace_sum(), disk.op_count())
+    // What a crash leaves of writes that are done or in flight follows from the seed as well.
+    disk.queue_depth(None);
+    let mut io = disk.io();
+    let file = io.open(Path::new("/crash"), Open::AppendNew).unwrap();
+    for number in 0..20 {
+        let bytes = Bytes::from(vec![1; 3_000]);
+        assert!(io.submit(Ticket::new(number), Op::Write { file, at: number * 4_096, bytes }).is_ok());
+        io.reap(Wait::Poll, &mut Vec::new()).unwrap();
+    }
+    let left = CrashPolicy::ALL.map(|policy| {
+        let copy = disk.fork();
+        copy.crash(policy);
+        let bytes = copy.read_file(Path::new("/crash")).unwrap_or_default();
+        bytes.iter().zip(1..).filter(|(byte, _)| **byte == 1).map(|(_, place)| place).sum()
+    });
+    (disk.trace_sum(), disk.op_count(), left.to_vec())
 }
 
 #[test]
