@@ -375,6 +375,24 @@ fn direct_writes_that_are_refused_go_through_the_page_cache_from_then_on() {
 }
 
 #[test]
+fn a_file_that_can_be_written_neither_way_is_poisoned() {
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let path = dir.path().join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    if io.write_alignment(file) == 1 {
+        return skip("a refused direct write: this file system has no direct I/O");
+    }
+    io.inject(|operation, result| if operation == Operation::Write { -libc::EINVAL } else { result });
+    // There is nothing to open without O_DIRECT any more.
+    std::fs::remove_file(&path).unwrap();
+    let error = exact::write_all(&mut io, file, 0, Bytes::from_static(b"x")).unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+    let error = exact::write_all(&mut io, file, 0, Bytes::from_static(b"x")).unwrap_err();
+    assert!(matches!(error, IoError::Poisoned { cause: Operation::Write, .. }), "{error}");
+}
+
+#[test]
 fn what_is_interrupted_for_ever_is_done_without_the_ring() {
     let Some(mut io) = default_ring() else { return };
     let dir = dir();
