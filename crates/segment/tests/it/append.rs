@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use weir_format::RecordBatch;
 use weir_segment::io::buffer::BufferPool;
-use weir_segment::io::pwrite::{PwriteConfig, PwriteIo};
+use weir_segment::io::select::{IoConfig, WantedBackend, select};
 use weir_segment::io::sim::{CrashPolicy, SimDisk, SimIo};
 use weir_segment::io::{Done, Io, Op, Operation, Wait, durable};
 use weir_segment::layout::{FileKind, file_path};
@@ -324,15 +324,17 @@ fn a_completion_of_another_is_given_back() {
 
 #[test]
 fn a_read_beside_a_write_ends_where_what_is_written_does() {
-    for direct in [false, true] {
+    for (direct, flushed) in [(false, false), (false, true), (true, false), (true, true)] {
         let (_disk, mut io, mut log) = disk(direct);
         let first = append(&mut io, &mut log, 5_000);
         log.settle(&mut io).unwrap();
         append(&mut io, &mut log, 9_000);
-        log.flush(&mut io);
-        assert_eq!(log.written_end_offset(), at(1), "the second one is in flight");
+        if flushed {
+            log.flush(&mut io);
+        }
+        assert_eq!(log.written_end_offset(), at(1), "the second one is gathered, or in flight");
         let read = log.read(&mut io, at(0), 1 << 20, log.written_end_offset(), true).unwrap();
-        assert_eq!((read.bytes, read.next_offset), (first, at(1)));
+        assert_eq!((read.bytes, read.next_offset), (first, at(1)), "{direct} {flushed}");
         log.settle(&mut io).unwrap();
         log.close(&mut io).unwrap();
     }
@@ -546,42 +548,57 @@ proptest! {
     }
 }
 
+/// On a real disk, by the ring where it is to be had and by plain calls.
 #[test]
 fn many_logs_share_one_disk_and_their_syncs_run_side_by_side() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut io = PwriteIo::new(PwriteConfig::default());
-    let mut logs: Vec<LocalLog> = (0..20_u32)
-        .map(|number| {
-            let dir = dir.path().join(format!("t-{number}"));
+    for wanted in [WantedBackend::Pwrite, WantedBackend::Auto] {
+        let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (mut io, selected) = select(wanted, &IoConfig::default()).unwrap();
+        let io = &mut *io;
+        let open = |io: &mut dyn Io, number: usize| {
+            let dir = root.path().join(format!("t-{number}"));
             io.create_dir_all(&dir).unwrap();
-            let mut log = LocalLog::open(&mut io, &dir, SegmentConfig::default(), at(0)).unwrap();
-            log.attach(number, BufferPool::new(1 << 20));
-            log
-        })
-        .collect();
-    let mut most = 0;
-    for _ in 0..5 {
-        for log in &mut logs {
-            let made = batch(log.log_end_offset().get(), 3, 500, NOW.get());
-            log.append_bytes(&mut io, made, NOW).unwrap();
+            LocalLog::open(io, &dir, SegmentConfig::default(), at(0)).unwrap()
+        };
+        let mut logs: Vec<LocalLog> = (0..20).map(|number| open(io, number)).collect();
+        let mut all = vec![Vec::new(); logs.len()];
+        for (log, owner) in logs.iter_mut().zip(0..) {
+            log.attach(owner, BufferPool::new(1 << 20));
         }
-        while logs.iter().any(|log| log.synced_end_offset() < log.log_end_offset()) {
-            for log in &mut logs {
-                log.flush(&mut io);
-                log.sync_begin(&mut io);
+        let mut most = 0;
+        for round in 0..5 {
+            for (number, log) in logs.iter_mut().enumerate() {
+                for size in [500, 5_000, 70_000 * (round % 3) + 100 * number + 100] {
+                    let made = sized(log.log_end_offset().get(), size);
+                    all[number].extend_from_slice(&made);
+                    log.append_bytes(io, made, NOW).unwrap();
+                }
             }
-            most = most.max(io.in_flight());
-            let mut done = Vec::new();
-            io.reap(Wait::Block, &mut done).unwrap();
-            for done in done {
-                let owner = usize::try_from(ticket_owner(done.ticket)).unwrap();
-                logs[owner].on_done(done).unwrap();
+            while logs.iter().any(|log| log.synced_end_offset() < log.log_end_offset()) {
+                for log in &mut logs {
+                    log.flush(io);
+                    log.sync_begin(io);
+                }
+                most = most.max(io.in_flight());
+                let mut done = Vec::new();
+                io.reap(Wait::Block, &mut done).unwrap();
+                for done in done {
+                    let owner = usize::try_from(ticket_owner(done.ticket)).unwrap();
+                    logs[owner].on_done(done).unwrap();
+                }
+                assert!(logs.iter().all(|log| log.failure().is_none()), "{selected:?}");
+            }
+            // Each third one rests, and goes on in a file that ends inside a block.
+            for log in logs.iter_mut().step_by(3) {
+                assert!(log.rest(io).unwrap());
             }
         }
-    }
-    assert!(most >= 15, "{most} in flight");
-    for mut log in logs {
-        assert_eq!(batches(&mut io, &mut log).len(), 5);
-        log.close(&mut io).unwrap();
+        assert!(most >= 15, "{most} in flight");
+        for (number, mut log) in logs.into_iter().enumerate() {
+            let path = log.active().log_path();
+            assert_eq!(batches(io, &mut log).concat_bytes(), all[number], "{selected:?}");
+            log.close(io).unwrap();
+            assert_eq!(std::fs::read(path).unwrap(), all[number], "{selected:?}");
+        }
     }
 }
