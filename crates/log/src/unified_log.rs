@@ -420,6 +420,7 @@ impl UnifiedLog {
     ///
     /// # Errors
     /// The completion itself, if it belongs to nobody here.
+    #[expect(clippy::result_large_err, reason = "a completion that is given back is a value, not a failure")]
     pub fn on_done(&mut self, done: Done) -> Result<Option<Arc<LogView>>, Done> {
         self.log.on_done(done)?;
         Ok(self.progress())

@@ -440,6 +440,7 @@ impl Appender {
     // Completions.
 
     /// Takes a completion in; gives it back if it is another's.
+    #[expect(clippy::result_large_err, reason = "a completion that is given back is a value, not a failure")]
     pub(crate) fn on_done(&mut self, done: Done) -> Result<Settled, Done> {
         if done.op.file() != self.file {
             return Err(done);

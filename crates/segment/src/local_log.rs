@@ -252,14 +252,14 @@ impl LocalLog {
 
     fn active_mut(&mut self) -> &mut UsedSegment {
         match self.segments.values_mut().next_back() {
-            Some(segment) => segment.to_use(),
+            Some(segment) => segment.begin_use(),
             None => unreachable!("a log has at least one segment"),
         }
     }
 
     fn segment_mut(&mut self, base_offset: Offset) -> Result<&mut UsedSegment, SegmentError> {
         match self.segments.get_mut(&base_offset) {
-            Some(segment) => Ok(segment.to_use()),
+            Some(segment) => Ok(segment.begin_use()),
             None => Err(SegmentError::NoSegment { dir: self.dir.to_path_buf(), base_offset }),
         }
     }
@@ -584,6 +584,7 @@ impl LocalLog {
     ///
     /// # Errors
     /// The completion itself, if it belongs to nobody here.
+    #[expect(clippy::result_large_err, reason = "a completion that is given back is a value, not a failure")]
     pub fn on_done(&mut self, done: Done) -> Result<(), Done> {
         let Some(appender) = &mut self.appender else { return Err(done) };
         let settled = appender.on_done(done)?;
@@ -871,7 +872,7 @@ impl LocalLog {
     pub fn largest_timestamp(&mut self, io: &mut dyn Io) -> Result<Option<TimestampOffset>, SegmentError> {
         let config = self.config;
         let mut largest: Option<TimestampOffset> = None;
-        for segment in self.segments.values_mut().map(LogSegment::to_use) {
+        for segment in self.segments.values_mut().map(LogSegment::begin_use) {
             if let Some(found) = segment.largest_timestamp(io, &config)?
                 && largest.is_none_or(|largest| largest.timestamp < found.timestamp)
             {
@@ -939,7 +940,7 @@ impl LocalLog {
             if segment.size() == 0 {
                 continue;
             }
-            let segment = segment.to_use();
+            let segment = segment.begin_use();
             // The last offset of an older segment may lie well below the base of its successor.
             let mut found = segment.locate(io, &config, last, None)?;
             if found.is_none() {
@@ -1061,7 +1062,7 @@ impl LocalLog {
     ) -> Result<Vec<AbortedTransaction>, SegmentError> {
         let mut found = Vec::new();
         let first = self.floor(from).unwrap_or_else(|| self.first_offset());
-        for segment in self.segments.range_mut(first..).map(|(_, segment)| segment.to_use()) {
+        for segment in self.segments.range_mut(first..).map(|(_, segment)| segment.begin_use()) {
             if segment.collect_aborted(io, from, end, &mut found)? {
                 break;
             }

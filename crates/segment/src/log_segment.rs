@@ -103,14 +103,14 @@ impl LogSegment {
     }
 
     /// What it needs to be read and written.
-    pub(crate) fn to_use(&mut self) -> &mut UsedSegment {
+    pub(crate) fn begin_use(&mut self) -> &mut UsedSegment {
         let (dir, base_offset, size) = (&self.dir, self.base_offset, self.found_size);
         self.used.get_or_insert_with(|| Box::new(UsedSegment::found(dir, base_offset, size)))
     }
 
     /// Removes the segment, durably; its `.log` is renamed first, as Kafka does.
     pub(crate) fn remove(mut self, io: &mut dyn Io) -> Result<(), IoError> {
-        self.to_use().remove(io)
+        self.begin_use().remove(io)
     }
 }
 
