@@ -35,17 +35,26 @@ fn a_leader_change_is_read_in_both_versions() {
 #[test]
 fn voters_are_read_with_endpoints_and_versions_and_unknown_tags() {
     let value = [
-        &[0, 0, 2, 0, 0, 0, 9][..],
+        &[0, 0, 3, 0, 0, 0, 9][..],
         &[1; 16],
         &[2, 3, b'C', b'T', 2, b'h', 0x23, 0x84, 1, 5, 2, 0xaa, 0xbb],
-        &[0, 0, 0, 1, 0, 0],
+        // The versions have tags of their own, in front of the voter's.
+        &[0, 0, 0, 1, 1, 0, 1, 0xdd, 0],
+        &[0, 0, 0, 8],
+        &[2; 16],
+        &[1, 0, 0, 0, 2, 0, 1, 0, 1, 0xcc],
         &[1, 0, 1, 0xcc],
     ]
     .concat();
     let endpoint = Endpoint { name: b"CT", host: b"h", port: 9092 };
-    let voter =
-        Voter { id: 9, directory_id: Some([1; 16]), endpoints: vec![endpoint], kraft_versions: Some((0, 1)) };
-    let want = ControlRecordValue::KraftVoters { version: 0, voters: vec![voter] };
+    let voter = |id, directory: u8, endpoints, highest| Voter {
+        id,
+        directory_id: Some([directory; 16]),
+        endpoints,
+        kraft_versions: Some((0, highest)),
+    };
+    let voters = vec![voter(9, 1, vec![endpoint], 1), voter(8, 2, Vec::new(), 2)];
+    let want = ControlRecordValue::KraftVoters { version: 0, voters };
     assert_eq!(decode(ControlRecordType::KraftVoters, &value), Ok(want));
 }
 
