@@ -246,8 +246,10 @@ fn one_round(
     totals.compared += found.batches;
     totals.unacknowledged += found.unacknowledged;
     if round.is_multiple_of(3) {
-        check::spoil_indexes(place, random)?;
-        check::recover_and_check(place, backend, rounds.seed, ledger, ledger.acknowledged(), random)
+        let whole = round.is_multiple_of(2);
+        check::spoil_indexes(place, random, whole)?;
+        let recovery_point = if whole { Offset::ZERO } else { ledger.acknowledged() };
+        check::recover_and_check(place, backend, rounds.seed, ledger, recovery_point, random)
             .context("after the index files were spoiled")?;
         totals.reindexed += 1;
     }

@@ -44,6 +44,8 @@ pub struct Options {
     pub behind: Vec<u64>,
     /// `uring`, `pwrite` or both.
     pub backends: Vec<String>,
+    /// Only rows of throughput whose name contains this: for a profiler.
+    pub rows: String,
 }
 
 /// The figures of one section, and what to draw of them.
@@ -78,7 +80,7 @@ struct Row {
 /// Runs all rows by turns.
 fn take_turns(options: &Options, figures: &mut Figures, rows: &mut [Row]) -> Result<()> {
     for _ in 0..options.runs {
-        for row in rows.iter_mut() {
+        for row in rows.iter_mut().filter(|row| row.name.contains(&options.rows)) {
             let folder = run_folder(options)?;
             let (bytes, cost) = (row.run)(folder.path()).with_context(|| row.name.clone())?;
             figures.add(&row.name, "MB/s", cost.mb_per_second(bytes));
@@ -121,8 +123,9 @@ pub fn groups(options: &Options) -> Result<Section> {
         });
         for backend in &options.backends {
             let backend = backend.clone();
-            // A turn takes at most a MiB of 16 KiB batches.
-            let per_set = (size.min(MIB) / (16 * KIB)).max(1);
+            // About what is received and checked at a time, so that it is still in the cache when it is copied.
+            let set = size.min(256 * KIB);
+            let per_set = set / (16 * KIB);
             let mut source = Source::new(16 * KIB - ODD, per_set)?;
             rows.push(Row {
                 name: format!("{backend}, group {name}"),
@@ -130,7 +133,7 @@ pub fn groups(options: &Options) -> Result<Section> {
                     let set_size = (16 * KIB - ODD) * per_set;
                     let count = bytes / u64::try_from(set_size)?;
                     // What a group of batches comes to, which are a little smaller than a power of two.
-                    let group = u64::try_from(set_size * (size / size.min(MIB)))?;
+                    let group = u64::try_from(set_size * (size / set))?;
                     append_to_one(&backend, folder, &mut source, count, Durability::Group(group))
                 }),
             });
@@ -154,7 +157,10 @@ pub fn groups(options: &Options) -> Result<Section> {
             let quiet = prototype
                 .iter()
                 .find(|(group, _)| *group == size)
-                .map(|(_, share)| format!(" (the bare prototype on a quiet machine: {share:.0} %)"));
+                .map(|(_, share)| format!(" (a bare prototype on a quiet machine: {share:.0} %)"));
+            if figures.values(&row, "MB/s").is_empty() {
+                continue;
+            }
             section.notes.push(format!(
                 "{row}: {share:.0} % of the plain direct writer{}; {bare:.2} x the throughput of the prototype; {speed:.2} x \
                  the throughput and {cpu:.2} x the CPU of the buffered loop",

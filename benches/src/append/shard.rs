@@ -64,12 +64,35 @@ impl Shard {
         Ok(())
     }
 
-    /// One turn of the loop: submits what was appended, begins a sync of each partition with at least `group` bytes that
-    /// are written and not durable, and takes completions.
+    /// One turn of the loop: submits what was appended, takes completions, and begins a sync of each partition with at
+    /// least `group` bytes that are written and not durable, and none under way.
     ///
     /// # Errors
     /// If the disk fails.
     pub fn turn(&mut self, group: Option<u64>, wait: Wait) -> Result<()> {
+        self.submit(group);
+        let wait = if self.io.in_flight() == 0 && wait == Wait::Block { Wait::Poll } else { wait };
+        self.io.reap(wait, &mut self.done)?;
+        if self.done.is_empty() {
+            return Ok(());
+        }
+        self.reaped += u64::try_from(self.done.len())?;
+        for done in std::mem::take(&mut self.done) {
+            let index = usize::try_from(ticket_owner(done.ticket))?;
+            let log = self.logs.get_mut(index).context("a completion of nobody")?;
+            if let Err(done) = log.on_done(done) {
+                bail!("a completion of nobody: {done:?}");
+            }
+            if let Some(error) = log.failure() {
+                bail!("{error}");
+            }
+            self.restless.insert(index);
+        }
+        self.submit(group);
+        Ok(())
+    }
+
+    fn submit(&mut self, group: Option<u64>) {
         for index in std::mem::take(&mut self.restless) {
             let Some(log) = self.logs.get_mut(index) else { continue };
             log.flush(self.io.as_mut());
@@ -84,21 +107,6 @@ impl Shard {
                 self.restless.insert(index);
             }
         }
-        let wait = if self.io.in_flight() == 0 && wait == Wait::Block { Wait::Poll } else { wait };
-        self.io.reap(wait, &mut self.done)?;
-        self.reaped += u64::try_from(self.done.len())?;
-        for done in std::mem::take(&mut self.done) {
-            let index = usize::try_from(ticket_owner(done.ticket))?;
-            let log = self.logs.get_mut(index).context("a completion of nobody")?;
-            if let Err(done) = log.on_done(done) {
-                bail!("a completion of nobody: {done:?}");
-            }
-            if let Some(error) = log.failure() {
-                bail!("{error}");
-            }
-            self.restless.insert(index);
-        }
-        Ok(())
     }
 
     /// Until everything of a partition is durable.
@@ -131,6 +139,9 @@ pub fn partition(folder: &Path, index: usize) -> PathBuf {
     folder.join(format!("bench-{index}"))
 }
 
+/// Bytes that are appended between two turns of the loop, unless a group is smaller.
+const TURN: u64 = 1_000_000;
+
 /// When an append counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
@@ -156,7 +167,7 @@ pub fn append_to_one(
 ) -> Result<(u64, Cost)> {
     let mut shard = Shard::open(backend, folder, 1, SegmentConfig::default())?;
     let meter = Meter::start()?;
-    let mut size = 0;
+    let (mut size, mut gathered) = (0, 0);
     for _ in 0..count {
         let base = shard.logs.first().context("no partition")?.log_end_offset();
         let set = source.next(base)?;
@@ -170,15 +181,15 @@ pub fn append_to_one(
             }
         }
         shard.append(0, set)?;
+        gathered += set_size;
         match durability {
-            Durability::AtTheEnd => shard.turn(None, Wait::Poll)?,
-            // A group goes out as a whole; a turn with less would only make small writes.
-            Durability::Group(group) if unsynced(&shard) % group.max(1) < set_size => {
-                shard.turn(Some(group), Wait::Poll)?;
-            }
-            Durability::Group(_) => {}
+            // What a shard finds in its queue at a time goes out at once; less would only make small writes.
+            Durability::AtTheEnd if gathered >= TURN => shard.turn(None, Wait::Poll)?,
+            Durability::Group(group) if gathered >= group.min(TURN) => shard.turn(Some(group), Wait::Poll)?,
+            Durability::AtTheEnd | Durability::Group(_) => continue,
             Durability::Each => shard.make_durable(0)?,
         }
+        gathered = 0;
     }
     shard.make_durable(0)?;
     let cost = meter.stop()?;
@@ -301,14 +312,13 @@ pub fn open_loop(
     Ok(OpenLoop { took, cost, syncs, preallocated, preallocated_at_rest })
 }
 
-/// Bytes on the disk behind the ends of the logs.
+/// Bytes of the files behind the ends of the logs.
 fn unused(folder: &Path, shard: &Shard) -> Result<u64> {
-    use std::os::unix::fs::MetadataExt;
     let mut unused = 0;
     for (index, log) in shard.logs.iter().enumerate() {
         let name = format!("{:020}.log", log.active().base_offset().get());
-        let metadata = std::fs::metadata(partition(folder, index).join(name))?;
-        unused += (metadata.blocks() * 512).saturating_sub(log.active().size().next_multiple_of(4096));
+        let size = std::fs::metadata(partition(folder, index).join(name))?.len();
+        unused += size.saturating_sub(log.active().size());
     }
     Ok(unused)
 }

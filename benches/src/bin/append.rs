@@ -23,6 +23,7 @@ usage: append [FLAGS]
   --seconds N        length of a run of the open loop and beside readers (3)
   --reader-rate N    MB/s that are appended beside readers (5)
   --behind SECONDS   how far behind the readers are (10,60,600)
+  --rows TEXT        of groups and sizes only the rows whose names contain this, for a profiler
   --backends NAMES   uring,pwrite (default: both)
   --dir DIR          where to write; must be on the disk in question (the folder for temporary files)
   --chart DIR        where to draw; made if missing";
@@ -62,6 +63,7 @@ fn run() -> Result<()> {
         reader_rate: 5_000_000,
         behind: vec![10, 60, 600],
         backends: vec!["uring".to_owned(), "pwrite".to_owned()],
+        rows: String::new(),
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -80,6 +82,7 @@ fn run() -> Result<()> {
             "--seconds" => options.time = Duration::from_secs_f64(value.parse()?),
             "--reader-rate" => options.reader_rate = value.parse::<u64>()? * 1_000_000,
             "--behind" => options.behind = list().iter().map(|one| one.parse()).collect::<Result<_, _>>()?,
+            "--rows" => options.rows = value,
             "--backends" => options.backends = list(),
             "--dir" => dir = PathBuf::from(value),
             "--chart" => charts = Some(PathBuf::from(value)),

@@ -229,18 +229,22 @@ fn compare_transactions(
     Ok(())
 }
 
-/// Removes, empties, cuts, garbles or zeroes every index file, so that all have to be built again.
+/// Removes, empties, cuts, garbles or zeroes every index file, so that all have to be built again. Without `missing` the
+/// transaction indexes are not removed or emptied: as for Kafka, none means that nothing was aborted, and only a walk over
+/// the batches knows better.
 ///
 /// # Errors
 /// If the disk fails.
-pub fn spoil_indexes(place: &Place, random: &mut Random) -> Result<()> {
+pub fn spoil_indexes(place: &Place, random: &mut Random, missing: bool) -> Result<()> {
     for path in files(&place.dir)? {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         if !matches!(extension, "index" | "timeindex" | "txnindex") {
             continue;
         }
         let mut bytes = std::fs::read(&path)?;
+        let kept = extension == "txnindex" && !missing;
         match random.below(5) {
+            0 | 1 if kept => {}
             0 => {
                 std::fs::remove_file(&path)?;
                 continue;
