@@ -9,7 +9,7 @@ use weir_format::{BatchBuilder, BatchReader, Offset, RecordBatch, TimestampMs};
 use weir_log::{AppendError, AppendParams, ChangeError, Isolation, OffsetSpec, OpenOptions};
 use weir_psm::{ProducerStateManager, PsmConfig};
 use weir_recovery::partition_file::crc32c;
-use weir_recovery::{NoSnapshot, PartitionFile, ProducerStateSource};
+use weir_recovery::{CutKind, NoSnapshot, PartitionFile, ProducerStateSource};
 use weir_segment::io::sim::{CrashPolicy, DataFate, NameFate};
 use weir_segment::io::{Io, Open as How};
 
@@ -933,5 +933,42 @@ fn a_log_that_starts_over_knows_no_epoch_of_before() {
         drop(open);
         bench.disk.crash(CrashPolicy::DROP_ALL);
         assert_eq!(bench.open_unclean().facts(), facts);
+    }
+}
+
+#[test]
+fn what_a_killed_process_had_allocated_ahead_is_cut_and_no_damage() {
+    let bench = Bench::new(1);
+    bench.disk.direct(true);
+    bench.disk.allocate_ahead(Some(16 << 20));
+    let mut open = bench.open_unclean();
+    open.produce(plain(3, 100));
+    open.sync();
+    let acknowledged = open.read_all(Isolation::Uncommitted);
+    open.produce(plain(1, 9_000));
+    open.settle();
+    drop(open);
+    let path = bench.path("00000000000000000000.log");
+    let whole = bench.disk.read_file(&path).unwrap();
+    assert!(whole.len() >= 16 << 20, "{} bytes", whole.len());
+    // Killed behind the last write, in the middle of it, and before it.
+    for (landed, torn) in [(usize::MAX, false), (5_000, true), (0, false)] {
+        let killed = bench.fork();
+        let mut bytes = whole.clone();
+        let from = acknowledged.len().saturating_add(landed).min(bytes.len());
+        bytes[from..].fill(0);
+        killed.disk.write_file(&path, &bytes);
+        let mut open = killed.open(killed.options());
+        let end = if landed == usize::MAX { 4 } else { 3 };
+        assert_eq!(open.log.log_end_offset(), offset(end));
+        assert!(open.read_all(Isolation::Uncommitted).starts_with(&acknowledged));
+        let kinds: Vec<bool> = open.report.cuts.iter().map(|cut| cut.kind == CutKind::Preallocated).collect();
+        assert_eq!(kinds, if torn { vec![false, true] } else { vec![true] }, "{:?}", open.report.cuts);
+        let cut: u64 = open.report.cuts.iter().map(|cut| cut.size).sum();
+        assert_eq!(cut + open.log.segments()[0].size, whole.len() as u64);
+        assert_eq!(open.report.cut_bytes() > 0, torn, "space allocated ahead is not counted");
+        assert!(open.report.cut_bytes() < 10_000);
+        assert_eq!(open.report.to_string().contains("torn"), torn, "{}", open.report);
+        assert_eq!(killed.disk.read_file(&path).unwrap().len() as u64, open.log.segments()[0].size);
     }
 }
