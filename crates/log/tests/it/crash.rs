@@ -361,7 +361,13 @@ fn enumerate(workload: Workload, segment_bytes: u32) -> Tally {
 }
 
 fn enumerate_with(workload: Workload, segment_bytes: u32, seed: u64, policies: &[CrashPolicy]) -> Tally {
-    let bench = || Bench::new(seed).segment_bytes(segment_bytes);
+    let bench = || {
+        let bench = Bench::new(seed).segment_bytes(segment_bytes);
+        // Every other seed: past the page cache, with space allocated ahead.
+        bench.disk.direct(seed.is_multiple_of(2));
+        bench.disk.allocate_ahead(seed.is_multiple_of(2).then_some(1_500));
+        bench
+    };
     let mut whole = Run::start(bench());
     assert!(workload(&mut whole).is_ok(), "the workload runs");
     let count = whole.bench.disk.op_count();

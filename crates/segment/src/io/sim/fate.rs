@@ -96,6 +96,11 @@ impl Chance {
         Chance(seed)
     }
 
+    /// Goes on from here by what happened.
+    pub(super) fn stir(&mut self, what: u64) {
+        self.0 ^= what;
+    }
+
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -450,6 +450,8 @@ impl State {
     /// What is on the disk after a power cut.
     pub(super) fn crash(&mut self, policy: CrashPolicy) {
         self.note(|| format!("crash {policy:?}"));
+        // Each crash point has fates of its own, also where nothing before it was left to chance.
+        self.chance.stir(self.trace_sum);
         // Writes in flight may have landed.
         let queues = std::mem::take(&mut self.queues);
         let orphans = std::mem::take(&mut self.orphans);
