@@ -1,5 +1,7 @@
 //! What is known about one producer: [`ProducerStateEntry`] and the batches it retains.
 
+use std::num::NonZeroU32;
+
 use weir_format::{Offset, ProducerEpoch, Sequence, TimestampMs};
 
 /// How many batches of one producer are remembered to recognise duplicates.
@@ -10,15 +12,41 @@ pub const BATCHES_RETAINED: usize = 5;
 /// One retained batch of a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchMetadata {
-    pub(crate) last_offset: Offset,
-    pub(crate) timestamp: TimestampMs,
-    pub(crate) last_sequence: Option<Sequence>,
+    last_offset: Offset,
+    timestamp: TimestampMs,
+    last_sequence: Option<PackedSequence>,
     /// Last offset minus first offset.
     /// INVARIANT: not negative, not above the last offset.
-    pub(crate) offset_delta: i32,
+    offset_delta: i32,
+}
+
+/// A sequence whose absence takes no byte of its own: five of these are in every entry, and an entry is to fit three
+/// lines of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PackedSequence(NonZeroU32);
+
+impl PackedSequence {
+    fn new(sequence: Sequence) -> Option<Self> {
+        NonZeroU32::new(sequence.get().unsigned_abs().saturating_add(1)).map(Self)
+    }
+
+    fn get(self) -> Option<Sequence> {
+        Sequence::new(i32::try_from(self.0.get().saturating_sub(1)).ok()?)
+    }
 }
 
 impl BatchMetadata {
+    /// `offset_delta` is not negative and not above `last_offset`.
+    pub(crate) fn new(
+        last_offset: Offset,
+        offset_delta: i32,
+        last_sequence: Option<Sequence>,
+        timestamp: TimestampMs,
+    ) -> Self {
+        let last_sequence = last_sequence.and_then(PackedSequence::new);
+        Self { last_offset, timestamp, last_sequence, offset_delta }
+    }
+
     const UNUSED: Self = Self {
         last_offset: Offset::ZERO,
         timestamp: TimestampMs::NONE,
@@ -49,14 +77,14 @@ impl BatchMetadata {
     /// Sequences wrap: the one before 0 is `i32::MAX`.
     pub fn first_sequence(&self) -> Option<Sequence> {
         const SEQUENCES: i64 = 1 << 31;
-        let last = i64::from(self.last_sequence?.get());
+        let last = i64::from(self.last_sequence()?.get());
         let first = last.wrapping_sub(i64::from(self.offset_delta)).rem_euclid(SEQUENCES);
         Sequence::new(i32::try_from(first).expect("below 2^31 by the remainder"))
     }
 
     /// Sequence of the last record, as [`first_sequence`](Self::first_sequence).
     pub fn last_sequence(&self) -> Option<Sequence> {
-        self.last_sequence
+        self.last_sequence.and_then(PackedSequence::get)
     }
 
     /// The batch's largest timestamp. After a load from a snapshot it is the entry's last
@@ -151,7 +179,7 @@ impl ProducerStateEntry {
             return None;
         }
         self.batches().iter().find(|batch| {
-            batch.first_sequence() == Some(first_sequence) && batch.last_sequence() == Some(last_sequence)
+            batch.last_sequence() == Some(last_sequence) && batch.first_sequence() == Some(first_sequence)
         })
     }
 
@@ -167,13 +195,14 @@ impl ProducerStateEntry {
 
     /// Adds a batch behind the retained ones; the oldest makes room for the sixth.
     pub(crate) fn add_batch(&mut self, batch: BatchMetadata) {
-        if usize::from(self.batch_count) == BATCHES_RETAINED {
-            self.batches.rotate_left(1);
-        } else {
-            self.batch_count = self.batch_count.saturating_add(1);
+        let [_, second, third, fourth, fifth] = self.batches;
+        match self.batches.get_mut(usize::from(self.batch_count)) {
+            Some(next) => {
+                *next = batch;
+                self.batch_count = self.batch_count.saturating_add(1);
+            }
+            None => self.batches = [second, third, fourth, fifth, batch],
         }
-        let newest = usize::from(self.batch_count).saturating_sub(1);
-        *self.batches.get_mut(newest).expect("the count never exceeds the array") = batch;
     }
 
     /// "Equal state" as the laws mean it: the window of older batches may be shorter on one side

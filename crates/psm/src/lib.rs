@@ -54,6 +54,8 @@ mod append_info;
 mod barrier;
 mod entry;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod manager;
 mod producers;
 pub mod snapshot;

@@ -305,12 +305,12 @@ impl ProducerStateManager {
         {
             info.check_verified(epoch, self.verifications.fits(producer_id, guard))?;
         }
-        let metadata = BatchMetadata {
+        let metadata = BatchMetadata::new(
             last_offset,
-            timestamp: batch.max_timestamp(),
-            last_sequence: batch.last_sequence(),
-            offset_delta: batch.last_offset_delta(),
-        };
+            batch.last_offset_delta(),
+            batch.last_sequence(),
+            batch.max_timestamp(),
+        );
         transition.change = Change::Data(info.data_batch(
             epoch,
             batch.base_sequence(),
@@ -458,7 +458,7 @@ impl ProducerStateManager {
         self.producers.update(data.producer_id, place, |entry| {
             entry.update_epoch(data.epoch);
             entry.add_batch(data.batch);
-            entry.last_timestamp = data.batch.timestamp;
+            entry.last_timestamp = data.batch.timestamp();
             if data.starts_transaction {
                 entry.transaction_first_offset = Some(base_offset);
             }

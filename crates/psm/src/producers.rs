@@ -20,7 +20,9 @@ impl Place {
     }
 }
 
+/// Three lines of a cache, and never a piece of a fourth: with many producers, fetching them is what a batch costs.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 struct Slot {
     producer_id: ProducerId,
     entry: ProducerStateEntry,
@@ -61,6 +63,8 @@ fn rank(entry: &ProducerStateEntry) -> Option<u64> {
     let behind = |last: weir_format::Offset| last.get().unsigned_abs().saturating_add(1);
     Some(entry.last_offset().map_or(0, behind))
 }
+
+const _: () = assert!(size_of::<Slot>() == 192, "a producer's entry has three cache lines");
 
 impl Producers {
     /// Nobody, and room for at most `max_producers`.
@@ -198,36 +202,39 @@ impl Producers {
     /// is given back.
     pub(crate) fn forget(&mut self, unwanted: impl Fn(ProducerId, &ProducerStateEntry) -> bool) -> usize {
         let before = self.len();
-        // In the order in which they lie, since that is how memory likes to be read. Vacant places are looked at as
-        // well: whatever they say, only the way that is taken depends on it.
-        let going = self.slots.iter().filter(|slot| unwanted(slot.producer_id, &slot.entry)).count();
-        if going == 0 {
-            return 0;
-        }
-        if going > self.slots.len() >> 1 {
-            self.keep_few(unwanted);
-        } else {
-            let Self { places, slots, vacant, cap } = self;
-            places.retain(|producer_id, place| {
-                let slot = slots.get(place.index()).expect("every place has its entry");
-                let stays = !unwanted(*producer_id, &slot.entry);
-                if !stays {
-                    vacant.push(*place);
-                    if let (Some(cap), Some(rank)) = (cap.as_mut(), rank(&slot.entry)) {
-                        cap.evictable.remove(&(rank, *producer_id));
+        // In the order in which they lie, since that is how memory likes to be read. A vacant place may say "going" as
+        // well; nobody has it, so that only the way which is taken depends on it.
+        let going: Vec<bool> =
+            self.slots.iter().map(|slot| unwanted(slot.producer_id, &slot.entry)).collect();
+        let goes = |place: Place| going.get(place.index()).copied().unwrap_or(false);
+        match going.iter().filter(|goes| **goes).count() {
+            0 => return 0,
+            count if count > self.slots.len() >> 1 => self.keep_few(goes),
+            _ => {
+                let Self { places, slots, vacant, cap } = self;
+                places.retain(|producer_id, place| {
+                    let going = goes(*place);
+                    if going {
+                        vacant.push(*place);
+                        if let Some(cap) = cap.as_mut()
+                            && let Some(rank) = slots.get(place.index()).and_then(|slot| rank(&slot.entry))
+                        {
+                            cap.evictable.remove(&(rank, *producer_id));
+                        }
                     }
-                }
-                stays
-            });
+                    !going
+                });
+            }
         }
         before.saturating_sub(self.len())
     }
 
-    fn keep_few(&mut self, unwanted: impl Fn(ProducerId, &ProducerStateEntry) -> bool) {
+    fn keep_few(&mut self, goes: impl Fn(Place) -> bool) {
         let stay: Vec<(ProducerId, ProducerStateEntry)> = self
+            .places
             .iter()
-            .filter(|(producer_id, entry)| !unwanted(*producer_id, entry))
-            .map(|(producer_id, entry)| (producer_id, entry.clone()))
+            .filter(|(_, place)| !goes(**place))
+            .filter_map(|(producer_id, place)| Some((*producer_id, self.entry_at(*place)?.clone())))
             .collect();
         let max = self.cap.as_ref().map(|cap| cap.max);
         *self = Self::load(max, stay).expect("no id is here twice");

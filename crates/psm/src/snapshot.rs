@@ -164,12 +164,8 @@ impl Fields<'_> {
             if offset_delta < 0 || i64::from(offset_delta) > last_offset.get() {
                 return Some(Err(invalid("offset_delta", i64::from(offset_delta))));
             }
-            entry.add_batch(BatchMetadata {
-                last_offset,
-                timestamp,
-                last_sequence: Sequence::new(last_sequence),
-                offset_delta,
-            });
+            let last_sequence = Sequence::new(last_sequence);
+            entry.add_batch(BatchMetadata::new(last_offset, offset_delta, last_sequence, timestamp));
         }
         Some(Ok((producer_id, entry)))
     }

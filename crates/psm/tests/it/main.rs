@@ -5,6 +5,7 @@
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
     clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
     reason = "a test that indexes wrongly should fail loudly"
 )]
 
