@@ -542,6 +542,7 @@ impl Shard {
                 }
                 slot.wait(acks, Waiter { end: appended.durable_at, appended, reply });
                 slot.last_append = instant();
+                slot.resting = false;
                 if !slot.warm {
                     slot.warm = true;
                     self.warm.push_back((slot.last_append + REST_AFTER, id));
@@ -554,8 +555,8 @@ impl Shard {
                 log.progress();
                 slot.answer();
                 tracing::error!(topic = slot.spec.topic, partition = id.partition, %reason, "append failed");
-                let _ = reply.send(Err(PartitionError::Offline { reason: Arc::clone(&reason) }));
                 self.fail(id, &reason, may_reopen);
+                let _ = reply.send(Err(PartitionError::Offline { reason }));
                 false
             }
             Err(error) => {
@@ -746,17 +747,7 @@ impl Shard {
     /// Nothing more is taken; what waited fails, what was durable is still served.
     fn fail(&mut self, id: PartitionId, reason: &Arc<str>, may_reopen: bool) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
-        let error = || PartitionError::Offline { reason: Arc::clone(reason) };
         self.unwritten = self.unwritten.saturating_sub(std::mem::take(&mut slot.unwritten));
-        for waiter in slot.writing.drain(..).chain(slot.waiting.drain(..)) {
-            let _ = waiter.reply.send(Err(error()));
-        }
-        for waiter in slot.syncs_waiting.drain(..) {
-            let _ = waiter.reply.send(Err(error()));
-        }
-        for append in slot.held.drain(..) {
-            let _ = append.reply.send(Err(error()));
-        }
         let state = std::mem::replace(&mut slot.state, SlotState::Offline { reason: Arc::clone(reason) });
         slot.state = match state {
             SlotState::Open(log) => SlotState::Failed {
@@ -766,7 +757,18 @@ impl Shard {
             },
             other => other,
         };
+        // Whoever hears that it failed finds its status to say so.
         slot.publish_state();
+        let error = || PartitionError::Offline { reason: Arc::clone(reason) };
+        for waiter in slot.writing.drain(..).chain(slot.waiting.drain(..)) {
+            let _ = waiter.reply.send(Err(error()));
+        }
+        for waiter in slot.syncs_waiting.drain(..) {
+            let _ = waiter.reply.send(Err(error()));
+        }
+        for append in slot.held.drain(..) {
+            let _ = append.reply.send(Err(error()));
+        }
     }
 
     /// Syncs to the end of one log, waiting for it, and closes it.
