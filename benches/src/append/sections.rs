@@ -609,6 +609,8 @@ fn beside_readers(
     }
     let seconds = start.elapsed().as_secs_f64();
     shard.make_durable(0)?;
+    let now = plain::nanoseconds(start);
+    appends.extend(pending.into_iter().map(|(_, due)| now.saturating_sub(due)));
     shard.logs[0].truncate_to(shard.io.as_mut(), before)?;
     shard.close()?;
     Ok(BesideReaders {
