@@ -1,5 +1,7 @@
 //! What a producer costs. A binary of its own: the allocator counts the whole process, so nothing may run beside.
 
+#![expect(clippy::print_stdout, reason = "what was measured is worth a look")]
+
 use std::alloc::System;
 use std::time::{Duration, Instant};
 
