@@ -47,7 +47,13 @@ pub(crate) fn run(options: &FuzzOptions) -> Result<ExitCode> {
 
 /// Every crate's targets.
 fn targets() -> Vec<(&'static str, Oracle)> {
-    [weir_format::fuzzing::TARGETS, weir_segment::fuzzing::TARGETS, weir_wire::fuzzing::TARGETS].concat()
+    [
+        weir_format::fuzzing::TARGETS,
+        weir_psm::fuzzing::TARGETS,
+        weir_segment::fuzzing::TARGETS,
+        weir_wire::fuzzing::TARGETS,
+    ]
+    .concat()
 }
 
 /// Runs every target in this process, and a canary that must be caught.
