@@ -2,6 +2,7 @@
 
 mod append;
 mod format;
+mod psm;
 mod start_idle;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<ExitCode> {
         BenchOptions::StartIdle(options) => start_idle::run(options),
         BenchOptions::Append(rest) => append::run(rest),
         BenchOptions::Format { runs } => format::run(*runs),
+        BenchOptions::Psm { runs } => psm::run(*runs),
     }
 }
 

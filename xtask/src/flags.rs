@@ -24,6 +24,7 @@ usage: cargo xtask <command>
                                  start to serving, idle memory, idle CPU of `weir serve`
   bench append [ARGS...]         the segment writer against plain loops on the same disk (--help for its ARGS)
   bench format [--runs N]        batches and records against the checksum library and kafka-protocol, alternated
+  bench psm [--runs N]           producer state: batches, barrier, expiry, snapshots at up to a million producers
 
 interop also takes: --only PREFIX (checks whose name starts so), --keep (leave the work folder),
 --smoke HOST:PORT (only the client smoke, against a broker that runs already).
@@ -97,6 +98,10 @@ pub(crate) enum BenchOptions {
     Append(Vec<String>),
     /// How often each work is measured.
     Format {
+        runs: u32,
+    },
+    /// The same of producer state.
+    Psm {
         runs: u32,
     },
 }
@@ -220,22 +225,26 @@ fn bench(words: &mut Words<'_>) -> Result<BenchOptions, String> {
     match words.next() {
         Some("start-idle") => start_idle(words).map(BenchOptions::StartIdle),
         Some("append") => Ok(BenchOptions::Append(words.rest.to_vec())),
-        Some("format") => {
-            let mut runs = 9;
-            while let Some(word) = words.next() {
-                match word {
-                    "--runs" => runs = small(words.number("--runs")?)?,
-                    other => return Err(unknown("bench format", other)),
-                }
-            }
-            Ok(BenchOptions::Format { runs })
-        }
+        Some("format") => Ok(BenchOptions::Format { runs: runs(words, "bench format")? }),
+        Some("psm") => Ok(BenchOptions::Psm { runs: runs(words, "bench psm")? }),
         Some(other) => Err(format!("no benchmark {other:?}; there are {BENCHES}")),
         None => Err(format!("bench needs a name; there are {BENCHES}")),
     }
 }
 
-const BENCHES: &str = "start-idle, append and format";
+const BENCHES: &str = "start-idle, append, format and psm";
+
+/// `--runs` alone.
+fn runs(words: &mut Words<'_>, command: &str) -> Result<u32, String> {
+    let mut runs = 9;
+    while let Some(word) = words.next() {
+        match word {
+            "--runs" => runs = small(words.number("--runs")?)?,
+            other => return Err(unknown(command, other)),
+        }
+    }
+    Ok(runs)
+}
 
 fn start_idle(words: &mut Words<'_>) -> Result<StartIdleOptions, String> {
     let mut options = StartIdleOptions { runs: 5, idle_seconds: 20, with_kafka: false };
@@ -340,6 +349,7 @@ mod tests {
         check_parses("bench append --runs 1", &Command::Bench(BenchOptions::Append(words("--runs 1"))));
         check_parses("bench format", &Command::Bench(BenchOptions::Format { runs: 9 }));
         check_parses("bench format --runs 7", &Command::Bench(BenchOptions::Format { runs: 7 }));
+        check_parses("bench psm --runs 5", &Command::Bench(BenchOptions::Psm { runs: 5 }));
     }
 
     #[test]
@@ -362,6 +372,7 @@ mod tests {
             ("kill --fast", "--fast"),
             ("bench mirror", "mirror"),
             ("bench format --fast", "--fast"),
+            ("bench psm --fast", "--fast"),
         ] {
             let error = parse(&words(line)).expect_err(line);
             assert!(error.contains(word), "{line}: {error}");
