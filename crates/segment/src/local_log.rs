@@ -810,6 +810,10 @@ impl LocalLog {
         let mut at = Some(start);
         while let Some(base) = at {
             at = self.base_above(base);
+            if base >= end {
+                // Behind a gap; what is gathered for it may not be in its file yet.
+                return Ok(nothing);
+            }
             let hint = self.places.iter().find(|(offset, segment, _)| (*offset, *segment) == (from, base));
             let hint = hint.map(|(_, _, position)| *position);
             let segment = self.segment_mut(base)?;

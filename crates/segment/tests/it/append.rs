@@ -341,6 +341,29 @@ fn a_read_beside_a_write_ends_where_what_is_written_does() {
 }
 
 #[test]
+fn a_read_in_a_gap_before_a_new_segment_finds_nothing_until_that_is_written() {
+    for (direct, flushed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (_disk, mut io, mut log) = disk(direct);
+        log.set_config(SegmentConfig { segment_bytes: 1_000, ..SegmentConfig::default() });
+        append(&mut io, &mut log, 900);
+        sync(&mut io, &mut log).unwrap();
+        // As a mirror of a compacted partition gets it.
+        let behind = sized(100, 900);
+        assert_eq!(log.append_bytes(&mut io, behind.clone(), NOW).unwrap().rolled, [at(100)]);
+        if flushed {
+            log.flush(&mut io);
+        }
+        let durable = log.synced_end_offset();
+        assert_eq!(durable, at(100), "the old segment is durable up to the new one");
+        let read = log.read(&mut io, at(1), 1 << 20, durable, true).unwrap();
+        assert_eq!((read.bytes.len(), read.next_offset), (0, at(1)), "{direct} {flushed}");
+        sync(&mut io, &mut log).unwrap();
+        let read = log.read(&mut io, at(1), 1 << 20, log.synced_end_offset(), true).unwrap();
+        assert_eq!((read.bytes, read.next_offset), (behind, at(101)));
+    }
+}
+
+#[test]
 fn a_log_at_rest_holds_no_file_and_no_space_and_goes_on() {
     for direct in [false, true] {
         let (disk, mut io, mut log) = disk(direct);
