@@ -406,7 +406,10 @@ impl PwriteIo {
         let (mut written, mut result) = (0, Ok(()));
         let checked = self.check_writable(Operation::Write, id, Some(at));
         match checked.and_then(|()| self.descriptor(Operation::Write, id, Some(at))) {
-            Err(error) => result = Err(error),
+            Err(error) => {
+                self.poison(id, Operation::Write);
+                result = Err(error);
+            }
             Ok(descriptor) => {
                 self.descriptors.set_dirty(id, true);
                 let uncached = self.files.get(&id).is_some_and(|file| file.advice == Advice::CatchUp);
@@ -541,6 +544,7 @@ impl PwriteIo {
                 Some(SyncFile { id, path: self.path(id), file, what, forget, tickets })
             }
             Err(error) => {
+                self.poison(id, Operation::Sync);
                 self.answer_syncs(id, tickets, Err(error));
                 None
             }

@@ -84,6 +84,44 @@ fn a_sync_that_fails_poisons_the_file_for_those_that_wait_too() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn a_file_that_cannot_be_opened_again_is_poisoned() {
+    for failing in [Operation::Write, Operation::Sync] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut io = PwriteIo::new(PwriteConfig { max_open_files: 1, ..PwriteConfig::default() });
+        let (path, away) = (dir.path().join("file"), dir.path().join("away"));
+        let file = io.open(&path, Open::CreateNew).unwrap();
+        exact::write_all(&mut io, file, 0, Bytes::from_static(b"kept")).unwrap();
+        exact::sync(&mut io, file, SyncKind::All).unwrap();
+        // The only descriptor goes to another file, and somebody takes this one away.
+        io.open(&dir.path().join("other"), Open::CreateNew).unwrap();
+        std::fs::rename(&path, &away).unwrap();
+        for number in 0..2 {
+            // Two writes that become one system call.
+            let op = match failing {
+                Operation::Write => Op::Write { file, at: number * 4096, bytes: Bytes::from(vec![1; 4096]) },
+                _ => Op::Sync { file, what: SyncKind::Data },
+            };
+            assert!(io.submit(Ticket::new(number), op).is_ok());
+        }
+        let mut done = Vec::new();
+        while io.in_flight() > 0 {
+            io.reap(Wait::Block, &mut done).unwrap();
+        }
+        let results: Vec<_> = done.iter().map(|done| &done.result).collect();
+        assert!(
+            matches!(results[..], [Err(IoError::Os { .. }), Err(IoError::Poisoned { .. })]),
+            "{results:?}"
+        );
+        std::fs::rename(&away, &path).unwrap();
+        let error = exact::write_all(&mut io, file, 4, Bytes::from_static(b"x")).unwrap_err();
+        assert!(matches!(error, IoError::Poisoned { cause, .. } if cause == failing), "{error}");
+        let error = exact::sync(&mut io, file, SyncKind::Data).unwrap_err();
+        assert!(matches!(error, IoError::Poisoned { .. }), "{error}");
+        assert_eq!(exact::read_up_to(&mut io, file, 0, 10).unwrap(), "kept");
+    }
+}
+
+#[test]
 fn a_full_disk_is_said_as_one() {
     let mut io = PwriteIo::new(PwriteConfig::default());
     let file = io.open(std::path::Path::new("/dev/full"), Open::Write).unwrap();

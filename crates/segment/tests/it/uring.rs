@@ -393,6 +393,32 @@ fn a_file_that_can_be_written_neither_way_is_poisoned() {
 }
 
 #[test]
+fn a_file_that_cannot_be_opened_again_is_poisoned() {
+    for failing in [Operation::Write, Operation::Sync] {
+        let Some(mut io) = ring(UringConfig { max_open_files: 1, ..UringConfig::default() }) else { return };
+        let dir = dir();
+        let (path, away) = (dir.path().join("log"), dir.path().join("away"));
+        let file = io.open(&path, Open::AppendNew).unwrap();
+        exact::write_all(&mut io, file, 0, Bytes::from_static(b"kept")).unwrap();
+        exact::sync(&mut io, file, SyncKind::All).unwrap();
+        // The only descriptor goes to another file, and somebody takes this one away.
+        io.open(&dir.path().join("other"), Open::AppendNew).unwrap();
+        std::fs::rename(&path, &away).unwrap();
+        let error = match failing {
+            Operation::Write => exact::write_all(&mut io, file, 4, Bytes::from_static(b"x")),
+            _ => exact::sync(&mut io, file, SyncKind::Data),
+        };
+        assert!(error.unwrap_err().is_not_found());
+        std::fs::rename(&away, &path).unwrap();
+        let error = exact::write_all(&mut io, file, 4, Bytes::from_static(b"x")).unwrap_err();
+        assert!(matches!(error, IoError::Poisoned { cause, .. } if cause == failing), "{error}");
+        let error = exact::sync(&mut io, file, SyncKind::Data).unwrap_err();
+        assert!(matches!(error, IoError::Poisoned { .. }), "{error}");
+        assert_eq!(exact::read_up_to(&mut io, file, 0, 10).unwrap(), "kept");
+    }
+}
+
+#[test]
 fn what_is_interrupted_for_ever_is_done_without_the_ring() {
     let Some(mut io) = default_ring() else { return };
     let dir = dir();

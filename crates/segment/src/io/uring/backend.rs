@@ -782,7 +782,10 @@ impl UringIo {
         let checked = self.check_writable(Operation::Sync, id, None);
         let file = match checked.and_then(|()| self.descriptor(Operation::Sync, id)) {
             Ok(file) => file,
-            Err(error) => return self.answer_syncs(id, tickets, Err(error)),
+            Err(error) => {
+                self.poison(id, Operation::Sync);
+                return self.answer_syncs(id, tickets, Err(error));
+            }
         };
         let data_only = tickets.iter().all(|(_, what)| *what != SyncKind::All);
         self.descriptors.set_dirty(id, false);
