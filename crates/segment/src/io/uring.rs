@@ -36,7 +36,7 @@ mod backend;
 pub use backend::{UringConfig, UringIo};
 
 /// The most bytes of one part of a request.
-const MAX_PART: usize = 1 << 30;
+const MAX_PART: usize = if cfg!(test) { 1 << 16 } else { 1 << 30 };
 
 /// Why there is no ring.
 #[derive(Debug, thiserror::Error)]
@@ -190,7 +190,7 @@ impl<T> Flight<T> {
     /// most that memory's.
     fn entry(&mut self) -> squeue::Entry {
         match &mut self.request {
-            Request::Write { file, at, first, second } if second.is_empty() => {
+            Request::Write { file, at, first, second } if second.is_empty() || first.len() > MAX_PART => {
                 let (address, size, at) = (first.as_ptr(), part(first.len()), *at);
                 for_file!(file, |target| opcode::Write::new(target, address, size).offset(at).build())
             }

@@ -87,6 +87,18 @@ fn a_request_never_reads_more_than_its_memory_holds() {
 }
 
 #[test]
+fn of_a_part_too_large_for_one_request_nothing_behind_it_is_written() {
+    static FIRST: [u8; MAX_PART + 100] = [1; MAX_PART + 100];
+    for mut ring in rings(4) {
+        let file = file();
+        ring.start(write(&file, 0, &FIRST, b"behind"), 0);
+        assert_eq!(finish(&mut ring), [(0, i32::try_from(MAX_PART).unwrap())], "a short count");
+        ring.start(write(&file, 0, &FIRST[..MAX_PART], b"behind"), 0);
+        assert_eq!(finish(&mut ring), [(0, i32::try_from(MAX_PART + 6).unwrap())]);
+    }
+}
+
+#[test]
 fn a_file_stays_open_while_it_has_requests_in_flight() {
     for mut ring in rings(4) {
         let file = file();
