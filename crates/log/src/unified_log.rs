@@ -70,6 +70,8 @@ pub struct UnifiedLog {
     /// Leader epochs in memory differ from the checkpoint.
     epochs_unsaved: bool,
     offline: bool,
+    /// The lowest offset at which it was cut since somebody asked.
+    cut_to: Option<Offset>,
     view: Arc<LogView>,
 }
 
@@ -116,6 +118,7 @@ impl UnifiedLog {
             high_watermark,
             epochs_unsaved,
             offline: false,
+            cut_to: None,
             view: Arc::new(view),
         };
         Ok((log, report))
@@ -744,6 +747,7 @@ impl UnifiedLog {
         self.save_partition_file(io)?;
         let removed = weir_recovery::remove_snapshots(io, &self.dir, |at| at > end);
         self.or_offline(removed)?;
+        self.note_cut(end);
         let cut = self.log.truncate_to(io, offset);
         let cut = self.or_offline(cut)?;
         assert_eq!(cut, end, "the log ends where the partition file says that it was cut");
@@ -773,6 +777,16 @@ impl UnifiedLog {
         Ok(())
     }
 
+    fn note_cut(&mut self, end: Offset) {
+        self.cut_to = Some(self.cut_to.map_or(end, |before| before.min(end)));
+    }
+
+    /// The lowest offset at which the log was cut since this was last asked. What was appended above it is gone, whatever
+    /// offsets the log has reached since: an append that waits for such an offset is not to be acknowledged.
+    pub fn take_cut(&mut self) -> Option<Offset> {
+        self.cut_to.take()
+    }
+
     fn save_partition_file(&mut self, io: &mut dyn Io) -> Result<(), ChangeError> {
         let written = weir_recovery::write_partition_file(io, &self.side_dir, &self.file);
         self.or_offline(written)
@@ -795,6 +809,7 @@ impl UnifiedLog {
         self.save_partition_file(io)?;
         let removed = weir_recovery::remove_snapshots(io, &self.dir, |_| true);
         self.or_offline(removed)?;
+        self.note_cut(Offset::ZERO);
         let cut = self.log.truncate_fully_and_start_at(io, offset);
         self.or_offline(cut)?;
         self.file.set_checked(offset);

@@ -427,6 +427,96 @@ async fn after_a_failed_write_nothing_behind_it_is_acknowledged() {
 }
 
 #[tokio::test]
+async fn what_was_cut_away_is_not_acknowledged_however_far_the_log_grows() {
+    for to in [0, 9] {
+        let disk = disk(25);
+        let shards = shards(&disk);
+        let handle = open(&shards, spec(1)).await;
+        let go = hold(handle.shard()).await;
+        let mut cut_away = Vec::new();
+        for acks in [Acks::Durable, Acks::Written] {
+            let append = handle.start_append(batch("cut"), AppendOrigin::Client, None, acks);
+            cut_away.push(append.await.unwrap());
+        }
+        let (cutting, ()) = tokio::join!(
+            async {
+                match to {
+                    0 => handle.truncate_to(Offset::ZERO).await,
+                    to => handle.truncate_fully_and_start_at(Offset::new(to).unwrap()).await,
+                }
+            },
+            async { drop(go) }
+        );
+        assert_eq!(cutting.unwrap().high_watermark.get(), to);
+        for value in ["1", "2"] {
+            append(&handle, value).await.unwrap();
+        }
+        for waiting in cut_away {
+            let refused = waiting.await.unwrap_err();
+            assert!(matches!(refused, PartitionError::Offline { .. }), "{refused}");
+        }
+        assert_eq!(handle.sync().await.unwrap().high_watermark.get(), to + 2);
+        assert!(shards.stop().await[0].clean);
+    }
+}
+
+#[tokio::test]
+async fn a_first_batch_that_begins_below_the_end_of_an_empty_log_is_acknowledged() {
+    let disk = disk(26);
+    let shards = shards(&disk);
+    let epoch = LeaderEpoch::new(3).unwrap();
+    let mut spec = spec(1);
+    let read_only = ReadOnly { mirror: "dr".to_owned(), state: "MIRRORING".to_owned() };
+    spec.leadership.read_only = Some(read_only);
+    let handle = open(&shards, spec).await;
+    let start = Offset::new(7).unwrap();
+    handle.truncate_fully_and_start_at(start).await.unwrap();
+    let mut builder = BatchBuilder::new().base_offset(Offset::new(5).unwrap()).leader_epoch(epoch);
+    for _ in 0..4 {
+        builder = builder.record(TimestampMs::new(5), None, Some(b"source"));
+    }
+    let appended = handle.append_replicated(builder.build().unwrap(), start, epoch).await.unwrap();
+    assert_eq!((appended.base_offset.get(), appended.last_offset.get()), (5, 8));
+}
+
+/// The files below a directory that this process holds open.
+#[cfg(target_os = "linux")]
+fn open_files(dir: &Path) -> Vec<PathBuf> {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+        let target = std::fs::read_link(entry.ok()?.path()).ok()?;
+        target.starts_with(dir).then_some(target)
+    });
+    links.filter(|path| path.extension().is_some()).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_partition_that_failed_gives_its_files_back_when_it_is_closed() {
+    use weir_segment::io::select::{IoConfig, WantedBackend, select};
+
+    let root = tempfile::tempdir().unwrap();
+    for wanted in [WantedBackend::Pwrite, WantedBackend::Auto] {
+        let root = root.path().join(format!("{wanted:?}"));
+        let open_io: OpenIo = Box::new(move || Ok(select(wanted, &IoConfig::default()).unwrap().0));
+        let shards = Shards::start(vec![open_io], false).unwrap();
+        let mut spec = spec(1);
+        spec.dir = root.join("t1-0");
+        spec.options.side_dir = root.join("side");
+        spec.log.segment.segment_bytes = 200;
+        let handle = open(&shards, spec).await;
+        append(&handle, "kept").await.unwrap();
+        // A segment that is to be rolled into a directory that somebody moved away.
+        std::fs::rename(root.join("t1-0"), root.join("moved")).unwrap();
+        while append(&handle, "more than a segment takes").await.is_ok() {}
+        assert!(matches!(handle.status().log, LogStatus::WritesRefused { .. }));
+        assert!(!open_files(&root).is_empty());
+        assert!(matches!(handle.close().await.unwrap_err(), PartitionError::Offline { .. }));
+        assert_eq!(open_files(&root), Vec::<PathBuf>::new(), "{wanted:?}");
+        shards.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_partition_at_rest_holds_no_space_and_nothing_unsynced() {
     for durability in [Durability::Synced, Durability::Written] {
         let disk = disk(23);

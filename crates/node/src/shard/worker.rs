@@ -145,6 +145,21 @@ impl Slot {
         }
     }
 
+    /// What was appended above `end` was cut away: nobody is told that it is there, however far the log grows again.
+    fn refuse_above(&mut self, end: Offset) {
+        for waiters in [&mut self.writing, &mut self.waiting] {
+            let kept = waiters.partition_point(|waiter| waiter.end <= end);
+            for waiter in waiters.drain(kept..) {
+                let reason = Arc::from("the log was cut below what was appended");
+                let _ = waiter.reply.send(Err(PartitionError::Offline { reason }));
+            }
+        }
+        // What is left is durable.
+        for waiter in &mut self.syncs_waiting {
+            waiter.end = waiter.end.min(end);
+        }
+    }
+
     fn points(&self, clean: bool) -> Option<LogPoints> {
         let (log, clean) = match &self.state {
             SlotState::Open(log) => (log, clean),
@@ -350,13 +365,19 @@ impl Shard {
         slot.unwritten = unwritten;
         let (view, is_offline) = (*log.view(), log.is_offline());
         let has_work = log.has_unsent() || log.needs_sync();
-        if is_offline {
+        let cut = log.take_cut();
+        let failed = is_offline.then(|| {
             let reason: Arc<str> = match log.failure() {
                 Some(error) => Arc::from(describe(error)),
                 None => Arc::from("a change of the log failed"),
             };
             // What nobody reported as a failed write may have been a failed sync.
-            let may_reopen = log.failure().is_some_and(|error| !is_of_sync(error));
+            (reason, log.failure().is_some_and(|error| !is_of_sync(error)))
+        });
+        if let Some(end) = cut {
+            slot.refuse_above(end);
+        }
+        if let Some((reason, may_reopen)) = failed {
             // What was reached before it failed is answered as such.
             slot.answer();
             tracing::error!(topic = slot.spec.topic, partition = id.partition, %reason, "log failed");
@@ -540,6 +561,10 @@ impl Shard {
                         "odd batches were taken"
                     );
                 }
+                // A first batch that began below the end of an empty log moved that.
+                if let Some(end) = log.take_cut() {
+                    slot.refuse_above(end);
+                }
                 slot.wait(acks, Waiter { end: appended.durable_at, appended, reply });
                 slot.last_append = instant();
                 slot.resting = false;
@@ -553,6 +578,9 @@ impl Shard {
                 let reason: Arc<str> = Arc::from(describe(&error));
                 let may_reopen = !is_failed_sync(&error) && !log.failure().is_some_and(is_of_sync);
                 log.progress();
+                if let Some(end) = log.take_cut() {
+                    slot.refuse_above(end);
+                }
                 slot.answer();
                 tracing::error!(topic = slot.spec.topic, partition = id.partition, %reason, "append failed");
                 self.fail(id, &reason, may_reopen);
@@ -781,9 +809,12 @@ impl Shard {
         }
         let log = match slot.state {
             SlotState::Open(log) => log,
-            SlotState::Failed { reason, .. } | SlotState::Offline { reason } => {
+            SlotState::Failed { log, reason, .. } => {
+                // It cannot be closed cleanly, which it says; what matters is that its files are given back.
+                let _ = log.close(&mut *self.io);
                 return Err(PartitionError::Offline { reason });
             }
+            SlotState::Offline { reason } => return Err(PartitionError::Offline { reason }),
         };
         // What waits is answered by the last sync; a close syncs too, but tells only whether it did.
         let mut log = *log;
@@ -796,7 +827,10 @@ impl Shard {
                     let _ = waiter.reply.send(Ok(*view));
                 }
             }
-            Err(error) => return Err(PartitionError::Change(error)),
+            Err(error) => {
+                let _ = log.close(&mut *self.io);
+                return Err(PartitionError::Change(error));
+            }
         }
         log.close(&mut *self.io).map_err(PartitionError::Change)
     }
