@@ -265,6 +265,65 @@ fn descriptors_are_bounded_also_when_every_file_is_unsynced() {
 }
 
 #[test]
+fn no_space_is_allocated_while_a_write_of_the_file_is_in_flight() {
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let path = dir.path().join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    if io.write_alignment(file) == 1 {
+        return skip("space while a direct write is in flight: this file system has no direct I/O");
+    }
+    let length = || std::fs::metadata(&path).unwrap().len();
+    for (number, at) in [(1, 0), (2, 1 << 20), (3, 4096)] {
+        let write = Op::Write { file, at, bytes: Bytes::from(vec![u8::try_from(number).unwrap(); 4096]) };
+        assert!(io.submit(Ticket::new(number), write).is_ok());
+        // The second one is held back, which is no reason to hold back what has space.
+        assert_eq!(length(), PREALLOCATION_FIRST);
+    }
+    let done = reap_all(&mut io);
+    assert_eq!(done.len(), 3);
+    assert!(done.iter().all(|done| matches!(done.result, Ok(4096))), "{done:?}");
+    assert!(length() > 1 << 20);
+    for (number, at) in [(1, 0), (2, 1 << 20), (3, 4096)] {
+        assert_eq!(exact::read_exact(&mut io, file, at, 4096).unwrap(), vec![number; 4096]);
+    }
+}
+
+#[test]
+fn what_waits_to_be_submitted_keeps_its_descriptor_and_its_number() {
+    // One descriptor and one number in the ring's table, which the next file would like to have.
+    let config = UringConfig { max_open_files: 1, file_table: 1, ..UringConfig::default() };
+    for what in ["write", "read", "sync"] {
+        let Some(mut io) = ring(config) else { return };
+        let dir = dir();
+        let path = |name: &str| dir.path().join(name);
+        let open = |io: &mut UringIo, name| io.open(&path(name), Open::AppendNew).unwrap();
+        let file = open(&mut io, "mine");
+        exact::write_all(&mut io, file, 0, Bytes::from(vec![1; 4096])).unwrap();
+        exact::sync(&mut io, file, SyncKind::All).unwrap();
+        let op = match what {
+            "write" => Op::Write { file, at: 4096, bytes: Bytes::from(vec![2; 4096]) },
+            "read" => Op::Read { file, at: 0, into: BytesMut::zeroed(4096) },
+            _ => Op::Sync { file, what: SyncKind::Data },
+        };
+        assert!(io.submit(Ticket::new(1), op).is_ok());
+        let other = open(&mut io, "other");
+        assert_eq!(io.open_descriptors(), 2, "{what}: that of an operation in flight stays");
+        let done = reap_all(&mut io).remove(0);
+        let count = if what == "sync" { 0 } else { 4096 };
+        assert_eq!(done.result.unwrap(), count, "{what}");
+        if let Op::Read { into, .. } = done.op {
+            assert!(into == [1; 4096][..]);
+        }
+        io.close(file).unwrap();
+        io.close(other).unwrap();
+        let size = if what == "write" { 8192 } else { 4096 };
+        assert_eq!(std::fs::read(path("mine")).unwrap().len(), size, "{what}");
+        assert_eq!(std::fs::read(path("other")).unwrap(), b"", "{what}: another file's bytes");
+    }
+}
+
+#[test]
 fn whoever_reads_through_the_page_cache_meanwhile_sees_what_was_written() {
     let Some(mut io) = default_ring() else { return };
     let dir = dir();
