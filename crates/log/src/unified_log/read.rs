@@ -1,0 +1,110 @@
+//! Reading: whole batches under an isolation level, and the aborted transactions among them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_format::{Offset, RecordBatch};
+use weir_segment::AbortedTransaction;
+use weir_segment::io::Io;
+
+use super::UnifiedLog;
+use crate::error::ReadError;
+use crate::view::{Isolation, LogView};
+
+/// What a read returned.
+#[derive(Debug, Clone)]
+pub struct Read {
+    /// Whole batches, as they lie on disk.
+    pub bytes: Bytes,
+    /// The view that the read was bounded by.
+    pub view: Arc<LogView>,
+    /// The aborted transactions that a `read_committed` reader needs for these bytes, ascending by first offset.
+    pub aborted: Vec<AbortedTransaction>,
+}
+
+impl UnifiedLog {
+    /// Reads whole batches from the one that holds `from`, at most `max_bytes`, or one batch if `at_least_one`.
+    ///
+    /// An uncommitted read ends at the high watermark, a committed one at the last stable offset; both end at a segment's
+    /// end. A committed read lists the aborted transactions that overlap the bytes, ascending by first offset. If one of
+    /// them was aborted at a barrier, the bytes end just before that barrier: clients keep an aborted producer id until
+    /// they see a marker in the same response, and a barrier is none (law B4).
+    ///
+    /// # Errors
+    /// [`ReadError::OffsetOutOfRange`] below the log start or above the log end; [`ReadError::Log`].
+    ///
+    /// Source: Kafka's `LocalLog.read`.
+    pub fn read(
+        &mut self,
+        io: &mut dyn Io,
+        from: Offset,
+        max_bytes: usize,
+        isolation: Isolation,
+        at_least_one: bool,
+    ) -> Result<Read, ReadError> {
+        let view = self.view();
+        // Kafka: a position between the high watermark and the log end is in range, and answered with nothing.
+        let end_offset = self.log.log_end_offset();
+        if from < view.log_start_offset || from > end_offset {
+            return Err(ReadError::OffsetOutOfRange {
+                asked: from,
+                log_start_offset: view.log_start_offset,
+                end_offset,
+            });
+        }
+        let end = view.end_for(isolation);
+        if from >= end {
+            return Ok(Read { bytes: Bytes::new(), view, aborted: Vec::new() });
+        }
+        let failed = |source| ReadError::Log { source };
+        let slice = self.log.read(io, from, max_bytes, end, at_least_one).map_err(failed)?;
+        let (Some(first_base_offset), Isolation::Committed) = (slice.first_base_offset, isolation) else {
+            return Ok(Read { bytes: slice.bytes, view, aborted: Vec::new() });
+        };
+        let upper_bound = self.upper_bound(slice.next_offset);
+        let mut aborted = self.log.aborted_in_range(io, from, upper_bound).map_err(failed)?;
+        // At a barrier: listed only if its records are among the bytes, and then the bytes end before the barrier.
+        let at_barrier = |entry: &AbortedTransaction| self.file.aborted_at_barrier(entry.last_offset);
+        let first_barrier = aborted
+            .iter()
+            .filter(|entry| {
+                at_barrier(entry)
+                    && entry.last_offset > first_base_offset
+                    && entry.first_offset < slice.next_offset
+            })
+            .map(|entry| entry.last_offset)
+            .min();
+        let end_of_bytes = first_barrier.map_or(slice.next_offset, |barrier| barrier.min(slice.next_offset));
+        aborted.retain(|entry| {
+            !at_barrier(entry) || (entry.last_offset > first_base_offset && entry.first_offset < end_of_bytes)
+        });
+        aborted.sort_by_key(|entry| (entry.first_offset, entry.last_offset));
+        let bytes = cut_at(slice.bytes, end_of_bytes);
+        Ok(Read { bytes, view, aborted })
+    }
+
+    /// How far the list of aborted transactions reaches, for bytes that end at `end`.
+    ///
+    /// Kafka: `LogSegment.fetchUpperBoundOffset`. In the active segment, whose index is in memory, it is the next index
+    /// entry or the log end, as in Kafka. A longer list than needed does no harm.
+    fn upper_bound(&self, end: Offset) -> Offset {
+        let active = self.log.active();
+        if end <= active.base_offset() {
+            return end;
+        }
+        let next_entry = active.indexes().and_then(|(offsets, _)| offsets.ceiling(end));
+        next_entry.unwrap_or_else(|| self.log.log_end_offset()).max(end)
+    }
+}
+
+/// The batches that end at or below `end`.
+fn cut_at(bytes: Bytes, end: Offset) -> Bytes {
+    let mut size = 0;
+    while let Ok(batch) = RecordBatch::parse_without_crc(&bytes[size..]) {
+        if batch.next_offset() > end {
+            break;
+        }
+        size += batch.size();
+    }
+    bytes.slice(..size)
+}
