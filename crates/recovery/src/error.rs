@@ -8,6 +8,7 @@ use weir_segment::SegmentError;
 use weir_segment::io::IoError;
 
 use crate::tail::{CorruptReason, ValidBehind};
+use crate::watch::Stop;
 
 /// Why [`LogLoader::load`](crate::LogLoader::load) did not load. Nothing was cut.
 #[derive(Debug, thiserror::Error)]
@@ -28,9 +29,21 @@ pub enum LoadError {
         /// 0 or 1.
         magic: i8,
     },
+    /// The watch asked to stop.
+    ///
+    /// What was done stays done: leftovers are settled, torn tails are cut. The directory loads as it would have before;
+    /// load it again.
+    #[error("interrupted")]
+    Interrupted,
     /// The path is not a directory.
     #[error("{} is not a directory", path.display())]
     NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A directory has the name of a segment. Nothing was changed; put it aside.
+    #[error("{} is a directory, where the log of a segment should be", path.display())]
+    NotAFile {
         /// The path.
         path: PathBuf,
     },
@@ -48,6 +61,12 @@ pub enum LoadError {
     /// The disk failed.
     #[error(transparent)]
     Io(#[from] IoError),
+}
+
+impl From<Stop> for LoadError {
+    fn from(_: Stop) -> Self {
+        Self::Interrupted
+    }
 }
 
 /// Where a log is corrupt, and what lies behind.
@@ -88,9 +107,11 @@ impl std::fmt::Display for Corruption {
         }
         write!(
             f,
-            "; not a byte was changed: `weir dump-log {}` shows it; restore the directory from a copy, or mirror the \
-             topic again into another node",
-            self.file.display()
+            "; not a byte was changed: `weir dump-log {}` shows it; `weir recover {} --accept-cut {}` cuts the log there \
+             and keeps what it cuts; or restore the directory from a copy, or mirror the topic again",
+            self.file.display(),
+            self.file.parent().unwrap_or(&self.file).display(),
+            self.next_offset
         )
     }
 }

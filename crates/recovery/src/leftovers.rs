@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use weir_format::{Offset, RecordBatch};
 use weir_segment::io::durable::TEMPORARY_SUFFIX;
 use weir_segment::io::{Io, IoError, Open};
-use weir_segment::layout::{FileKind, SegmentFileName, Stage, file_path};
+use weir_segment::layout::{
+    FileKind, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SegmentFileName, Stage, file_path,
+};
 
 use crate::error::{Corruption, Invalid, LoadError};
-use crate::report::Leftover;
+use crate::report::{ForeignFile, Leftover};
 use crate::tail::CorruptReason;
 use crate::walk::{FileView, Frame, Walker};
 
@@ -22,12 +24,20 @@ pub(crate) struct Directory {
     pub(crate) snapshots: BTreeSet<Offset>,
     /// Base offsets of the segments that have a transaction index.
     pub(crate) transaction_indexes: BTreeSet<Offset>,
+    /// What has no meaning here, and is left alone; not more than [`MOST_FOREIGN`] of them.
+    pub(crate) foreign: Vec<ForeignFile>,
+    /// How many there are.
+    pub(crate) foreign_count: usize,
 }
+
+/// How many foreign files a report names.
+const MOST_FOREIGN: usize = 32;
 
 /// Lists the directory, and drops or finishes what interrupted operations left.
 ///
 /// `.deleted` and `.tmp` are dropped, and so is `.cleaned`. A `.swap` is finished, unless it belongs to a split whose
-/// other part is still `.cleaned`. An index without its log is dropped.
+/// other part is still `.cleaned`. An index without its log is dropped. Directories and names without a meaning here are
+/// left alone, and said.
 ///
 /// Source: Kafka's `LogLoader.removeTempFilesAndCollectSwapFiles` and `load`.
 pub(crate) fn settle(
@@ -39,11 +49,15 @@ pub(crate) fn settle(
     let mut swaps: Vec<(SegmentFileName, PathBuf)> = Vec::new();
     let mut first_cleaned: Option<Offset> = None;
     for path in io.list(dir)? {
-        if path.to_str().is_some_and(|name| name.ends_with(TEMPORARY_SUFFIX)) {
-            dropped.push(path);
+        let is_temporary = is_temporary(&path);
+        let name = SegmentFileName::of(&path).filter(|name| name.stage != Stage::Live);
+        if (!is_temporary && name.is_none()) || is_dir(io, &path)? {
             continue;
         }
-        let Some(name) = SegmentFileName::of(&path) else { continue };
+        let Some(name) = name else {
+            dropped.push(path);
+            continue;
+        };
         match name.stage {
             Stage::Live => {}
             Stage::Deleted => dropped.push(path),
@@ -80,6 +94,21 @@ pub(crate) fn settle(
     Ok(directory)
 }
 
+/// Whether it is what [`durable::replace`](weir_segment::io::durable::replace) writes first, of a file that has a meaning
+/// here.
+fn is_temporary(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(|name| name.strip_suffix(TEMPORARY_SUFFIX)).is_some_and(|name| {
+        SegmentFileName::parse(name).is_some()
+            || name == LEADER_EPOCH_CHECKPOINT
+            || name == PARTITION_METADATA
+    })
+}
+
+fn is_dir(io: &mut dyn Io, path: &Path) -> Result<bool, IoError> {
+    Ok(io.metadata(path)?.is_some_and(|metadata| metadata.is_dir))
+}
+
 /// Puts finished swaps in place of the segments that they replace.
 fn finish_swaps(
     io: &mut dyn Io,
@@ -90,6 +119,8 @@ fn finish_swaps(
     let mut replaced: Option<(Offset, Offset)> = None;
     for (name, path) in swaps.iter().filter(|(name, _)| name.kind == FileKind::Log) {
         let end = end_of_swap(io, path, name.base_offset)?;
+        // An empty one replaces the segment of its own name.
+        let end = name.base_offset.next().map_or(end, |next| end.max(next));
         replaced = Some(match replaced {
             None => (name.base_offset, end),
             Some((from, to)) => (from.min(name.base_offset), to.max(end)),
@@ -146,17 +177,28 @@ fn end_of_swap(io: &mut dyn Io, path: &Path, base_offset: Offset) -> Result<Offs
 }
 
 /// What is in the directory now; indexes without their log are dropped.
-fn scan(io: &mut dyn Io, dir: &Path, leftovers: &mut Vec<Leftover>) -> Result<Directory, IoError> {
+fn scan(io: &mut dyn Io, dir: &Path, leftovers: &mut Vec<Leftover>) -> Result<Directory, LoadError> {
     let mut directory = Directory::default();
     let mut indexes: BTreeMap<PathBuf, Offset> = BTreeMap::new();
     for path in io.list(dir)? {
-        let Some(name) = SegmentFileName::of(&path) else { continue };
-        // A name with other than twenty digits is not one that this crate opens, so it is left alone.
-        if path != file_path(dir, name.base_offset, name.kind) {
+        // A name with other than twenty digits is not one that this crate opens.
+        let name =
+            SegmentFileName::of(&path).filter(|name| path == file_path(dir, name.base_offset, name.kind));
+        let Some(name) = name else {
+            if path != dir.join(LEADER_EPOCH_CHECKPOINT) && path != dir.join(PARTITION_METADATA) {
+                directory.foreign_count += 1;
+                if directory.foreign.len() < MOST_FOREIGN {
+                    let is_dir = is_dir(io, &path)?;
+                    directory.foreign.push(ForeignFile { file: path, is_dir });
+                }
+            }
             continue;
-        }
+        };
         match name.kind {
             FileKind::Log => {
+                if is_dir(io, &path)? {
+                    return Err(LoadError::NotAFile { path });
+                }
                 directory.segments.insert(name.base_offset);
             }
             FileKind::Snapshot => {

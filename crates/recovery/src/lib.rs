@@ -9,8 +9,9 @@
 //! nothing that was ever acknowledged: corruption is an error that names file, byte and remedy. It does not read message
 //! sets of magic 0 and 1; such a log is refused by name and left as it is.
 //!
-//! Start from [`LogLoader::load`]; [`tail::judge_tail`] is the table of torn tails, [`PartitionFile`] what weir knows
-//! beside Kafka's own files.
+//! Start from [`LogLoader::load`], or [`LogLoader::load_watched`] if somebody waits; [`tail::judge_tail`] is the table of
+//! torn tails, [`PartitionFile`] what weir knows beside Kafka's own files, [`cut`] what an operator does about corruption, and [`inspect()`]
+//! a look that changes nothing.
 //!
 //! ```
 //! use std::path::Path;
@@ -47,8 +48,10 @@
 //! The long document is `docs/on-disk-format.md`, with the laws R1 to R8 and their tests.
 #![forbid(unsafe_code)]
 
+pub mod cut;
 pub mod epochs;
 mod error;
+mod inspect;
 mod leftovers;
 mod loader;
 pub mod partition_file;
@@ -57,17 +60,21 @@ mod report;
 mod snapshots;
 pub mod tail;
 mod walk;
+mod watch;
 
 pub use epochs::{EpochEntry, LeaderEpochCache};
 pub use error::{Corruption, Invalid, LoadError};
+pub use inspect::{InspectedSegment, Inspection, inspect};
 pub use loader::{LoadedLog, LogLoader, RecoveryConfig};
 pub use partition_file::{BarrierNote, PartitionFile};
 pub use replay::{LastBatch, aborted_entries, note_barrier, rebuild_producer_state};
 pub use report::{
-    BarrierFound, CutKind, CutTail, Leftover, NoSnapshot, ProducerStateSource, Rebuilt, RecoveryReport,
-    Skipped,
+    BarrierFound, CutKind, CutTail, ForeignFile, Leftover, NoSnapshot, PhaseTimes, ProducerStateSource,
+    Rebuilt, RecoveryReport, Skipped,
 };
 pub use snapshots::{partition_file_path, remove_snapshots, write_partition_file, write_snapshot};
+pub use tail::Contents;
+pub use watch::{Phase, Progress, Unwatched, Watch};
 
 /// How much a partition may have written and not yet synced, in bytes.
 ///

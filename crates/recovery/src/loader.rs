@@ -7,7 +7,7 @@ use weir_format::{Offset, RecordBatch, TimestampMs};
 use weir_psm::{ProducerStateManager, PsmConfig};
 use weir_segment::io::{BLOCK_SIZE, FileId, Io, IoError, Open, SyncKind, durable, exact};
 use weir_segment::layout::{FileKind, LEADER_EPOCH_CHECKPOINT, file_path};
-use weir_segment::{AbortedTransaction, LocalLog, SegmentConfig, SegmentError, TransactionIndex};
+use weir_segment::{AbortedTransaction, LocalLog, LogSegment, SegmentConfig, SegmentError, TransactionIndex};
 
 use crate::MAX_UNSYNCED_BYTES;
 use crate::epochs::LeaderEpochCache;
@@ -15,10 +15,13 @@ use crate::error::{Corruption, Invalid, LoadError};
 use crate::leftovers::{self, Directory};
 use crate::partition_file::{PartitionFile, PartitionFileError};
 use crate::replay::{Bounds, LastBatch, Replay};
-use crate::report::{CutKind, CutTail, NoSnapshot, ProducerStateSource, Rebuilt, RecoveryReport, Skipped};
+use crate::report::{
+    CutKind, CutTail, NoSnapshot, PhaseTimes, ProducerStateSource, Rebuilt, RecoveryReport, Skipped,
+};
 use crate::snapshots;
 use crate::tail::{InvalidPlace, TailVerdict, is_old_message, judge_tail};
 use crate::walk::{FileView, Frame, Walker};
+use crate::watch::{Meter, Metered, Phase, Unwatched, Watch};
 
 /// The most that is read of a leader-epoch checkpoint or a transaction index.
 const SMALL_FILE_LIMIT: usize = 256 << 20;
@@ -84,6 +87,36 @@ impl LogLoader {
         dir: &Path,
         config: &RecoveryConfig,
     ) -> Result<(LoadedLog, RecoveryReport), LoadError> {
+        Self::load_watched(io, dir, config, &mut Unwatched)
+    }
+
+    /// The same, and `watch` sees how far it is, may end it, and gives the report its durations.
+    ///
+    /// It is asked at least once for each MiB that is read or looked at; building the indexes of one segment and a
+    /// producer snapshot are not ended halfway.
+    ///
+    /// # Errors
+    /// As [`LogLoader::load`]; [`LoadError::Interrupted`] if the watch asked to stop: what was done stays done.
+    pub fn load_watched(
+        io: &mut dyn Io,
+        dir: &Path,
+        config: &RecoveryConfig,
+        watch: &mut dyn Watch,
+    ) -> Result<(LoadedLog, RecoveryReport), LoadError> {
+        let mut report = RecoveryReport::default();
+        let loaded = Self::load_into(io, dir, config, Purpose::Load, watch, &mut report)?;
+        Ok((loaded, report))
+    }
+
+    /// The same, with a report that is filled as far as the load comes.
+    pub(crate) fn load_into(
+        io: &mut dyn Io,
+        dir: &Path,
+        config: &RecoveryConfig,
+        purpose: Purpose,
+        watch: &mut dyn Watch,
+        report: &mut RecoveryReport,
+    ) -> Result<LoadedLog, LoadError> {
         match io.metadata(dir)? {
             None => durable::create_dir_all(io, dir)?,
             Some(metadata) if !metadata.is_dir => {
@@ -98,14 +131,18 @@ impl LogLoader {
             }
             Some(_) => {}
         }
-        let mut report =
-            RecoveryReport { clean_shutdown: config.clean_shutdown, ..RecoveryReport::default() };
-        let found = leftovers::settle(io, dir, &mut report.leftovers)?;
+        report.clean_shutdown = config.clean_shutdown;
+        let mut meter = Meter::begin(watch, Phase::Leftovers, 0)?;
+        let begun = meter.now();
+        let mut found = leftovers::settle(io, dir, &mut report.leftovers)?;
+        report.foreign = std::mem::take(&mut found.foreign);
+        report.foreign_count = found.foreign_count;
         let known = Known::read(io, dir, config)?;
-        let mut load = Load { io, dir, config, found, known, report };
+        let settled = meter.now();
+        let mut load = Load { io, dir, config, purpose, found, known, report };
         let mut mode = Mode::default();
         let walked = loop {
-            match load.walk(mode)? {
+            match load.walk(mode, &mut meter)? {
                 Outcome::Done(walked) => break *walked,
                 Outcome::Again(next) => {
                     assert_ne!(next, mode, "every further walk asks for more than the one before");
@@ -113,7 +150,19 @@ impl LogLoader {
                 }
             }
         };
-        load.finish(walked)
+        let walked_at = meter.now();
+        let (loaded, report) = load.finish(walked, &mut meter)?;
+        if let (Some(begun), Some(settled), Some(walked), Some(done)) =
+            (begun, settled, walked_at, meter.now())
+        {
+            report.duration = Some(done.saturating_sub(begun));
+            report.times = Some(PhaseTimes {
+                leftovers: settled.saturating_sub(begun),
+                walk: walked.saturating_sub(settled),
+                rebuild: done.saturating_sub(walked),
+            });
+        }
+        Ok(loaded)
     }
 }
 
@@ -151,6 +200,15 @@ impl Known {
     }
 }
 
+/// What a load is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The log is used afterwards.
+    Load,
+    /// Somebody wants to know, over a disk that only remembers: what nobody would read is not built.
+    Look,
+}
+
 /// How much is trusted; each retry trusts less.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Mode {
@@ -175,6 +233,8 @@ struct Walked {
     transaction_indexes: Vec<(Offset, TransactionIndex)>,
     /// All batches on disk were replayed because no snapshot was ours.
     replayed_for_want_of_ours: bool,
+    /// Everything was walked because something was not as it was noted.
+    distrusted_notes: bool,
 }
 
 /// Where a walk begins.
@@ -190,12 +250,13 @@ struct Load<'a> {
     io: &'a mut dyn Io,
     dir: &'a Path,
     config: &'a RecoveryConfig,
+    purpose: Purpose,
     found: Directory,
     known: Known,
-    report: RecoveryReport,
+    report: &'a mut RecoveryReport,
 }
 
-impl Load<'_> {
+impl<'a> Load<'a> {
     /// Base offsets of the segments, ascending.
     fn bases(&self) -> Vec<Offset> {
         self.found.segments.iter().copied().collect()
@@ -263,9 +324,15 @@ impl Load<'_> {
     }
 
     /// One walk over what `mode` does not trust. Cuts torn tails; writes nothing else.
-    fn walk(&mut self, mode: Mode) -> Result<Outcome, LoadError> {
+    fn walk(&mut self, mode: Mode, meter: &mut Meter<'_>) -> Result<Outcome, LoadError> {
         let bases = self.bases();
         let plan = self.plan(&bases, mode)?;
+        let mut total = 0;
+        for &base in bases.iter().skip(plan.first_segment) {
+            let metadata = self.io.metadata(&file_path(self.dir, base, FileKind::Log))?;
+            total += metadata.map_or(0, |metadata| metadata.size);
+        }
+        meter.enter(Phase::Walk, total.saturating_sub(plan.position))?;
         let distrusted = self.first_distrusted(&bases);
         let replayed_for_want_of_ours = matches!(
             &plan.source,
@@ -283,9 +350,10 @@ impl Load<'_> {
             if index < plan.first_segment {
                 let size = self.io.metadata(&file_path(self.dir, base, FileKind::Log))?.map_or(0, |m| m.size);
                 self.report.log_bytes += size;
+                // Its batches are not read, so only the partition file knows whether its index is right.
                 let end = bases.get(index + 1).copied().unwrap_or(plan.feed_from).min(plan.feed_from);
                 let transactions = self.read_transactions(base)?;
-                if !transactions.is_some_and(|index| holds_barriers(&index, &replay.file, base, end)) {
+                if !transactions.is_some_and(|index| replay.file.knows_transactions(base, &index, end)) {
                     return Ok(Outcome::Again(Mode { everything: true, ..mode }));
                 }
                 continue;
@@ -297,7 +365,7 @@ impl Load<'_> {
                 position: if index == plan.first_segment { plan.position } else { 0 },
                 sync: distrusted.is_some_and(|first| index >= first),
             };
-            let Some(end) = self.walk_segment(&part, &mut replay)? else {
+            let Some(end) = self.walk_segment(&part, &mut replay, meter)? else {
                 return Ok(Outcome::Again(Mode { whole_segments: true, ..mode }));
             };
             log_end_offset = end;
@@ -322,15 +390,21 @@ impl Load<'_> {
                 log_end_offset,
                 transaction_indexes,
                 replayed_for_want_of_ours,
+                distrusted_notes: mode.everything,
             }))),
         }
     }
 
     /// Walks one segment; its end, or `None` if the walk did not begin at a batch.
-    fn walk_segment(&mut self, part: &SegmentPart, replay: &mut Replay) -> Result<Option<Offset>, LoadError> {
+    fn walk_segment(
+        &mut self,
+        part: &SegmentPart,
+        replay: &mut Replay,
+        meter: &mut Meter<'_>,
+    ) -> Result<Option<Offset>, LoadError> {
         let path = file_path(self.dir, part.base, FileKind::Log);
         let file = self.io.open(&path, Open::Write)?;
-        let walked = self.walk_file(part, &path, file, replay);
+        let walked = self.walk_file(part, &path, file, replay, meter);
         let closed = self.io.close(file);
         let walked = walked?;
         closed?;
@@ -343,8 +417,10 @@ impl Load<'_> {
         path: &Path,
         file: FileId,
         replay: &mut Replay,
+        meter: &mut Meter<'_>,
     ) -> Result<Option<Offset>, LoadError> {
         replay.aborted.clear();
+        meter.tell()?;
         let size = self.io.len(file)?;
         self.report.log_bytes += size;
         if part.position > 0 && part.position >= size {
@@ -353,7 +429,6 @@ impl Load<'_> {
         let mut view = FileView { io: &mut *self.io, file, size };
         let mut walker = Walker::new(part.position);
         let mut bounds = Bounds { next_offset: part.base, next_segment: part.next_segment };
-        let mut progress = 0;
         let (position, found) = loop {
             let position = walker.position();
             let checked = match walker.next(&mut view)? {
@@ -381,17 +456,16 @@ impl Load<'_> {
             if let Err(found) = checked {
                 break (position, found);
             }
-            let gib = walker.position() >> 30;
-            if gib > progress {
-                progress = gib;
-                tracing::info!(file = %path.display(), position = walker.position(), size, "recovering");
-            }
+            meter.add(walker.position() - position)?;
         };
         // An index that does not point at a batch is no reason to doubt the log.
         if position == part.position && position > 0 {
             return Ok(None);
         }
-        self.settle_tail(part, path, file, size, position, bounds.next_offset, found)?;
+        let before = meter.enter(Phase::Tail, size - position)?;
+        self.settle_tail(part, path, file, size, position, bounds.next_offset, found, meter)?;
+        meter.resume(before);
+        meter.add(size - position)?;
         Ok(Some(bounds.next_offset))
     }
 
@@ -406,11 +480,13 @@ impl Load<'_> {
         position: u64,
         next_offset: Offset,
         found: Invalid,
+        meter: &mut Meter<'_>,
     ) -> Result<(), LoadError> {
         let mut view = FileView { io: &mut *self.io, file, size };
         if let Some(magic) = old_message_at(&mut view, position)? {
             return Err(LoadError::UnsupportedMagic { file: path.to_path_buf(), position, magic });
         }
+        let mut view = Metered { view, meter };
         let place = InvalidPlace {
             position,
             next_offset,
@@ -472,6 +548,9 @@ impl Load<'_> {
         let crc = crate::partition_file::crc32c(&bytes);
         let name = format!("cut-{:020}-{position}-{crc:08x}.log", base.get());
         let path = self.config.side_dir.join(name);
+        if self.purpose == Purpose::Look {
+            return Ok(path);
+        }
         if self.io.metadata(&self.config.side_dir)?.is_none() {
             durable::create_dir_all(self.io, &self.config.side_dir)?;
         }
@@ -501,8 +580,8 @@ impl Load<'_> {
         // What was aborted below the snapshot is only in the index, or in the bytes that were not fed.
         if replay.feed_from > part.base {
             let end = part.next_segment.unwrap_or(replay.feed_from).min(replay.feed_from);
-            let holds = |index: &TransactionIndex| holds_barriers(index, &replay.file, part.base, end);
-            if !on_disk.as_ref().is_some_and(holds) {
+            let knows = |index: &TransactionIndex| replay.file.knows_transactions(part.base, index, end);
+            if !on_disk.as_ref().is_some_and(knows) {
                 return Ok(Compared::Unknown);
             }
         }
@@ -551,7 +630,11 @@ impl Load<'_> {
     }
 
     /// Writes what differs, opens the segments, and makes the report.
-    fn finish(mut self, walked: Walked) -> Result<(LoadedLog, RecoveryReport), LoadError> {
+    fn finish(
+        mut self,
+        walked: Walked,
+        meter: &mut Meter<'_>,
+    ) -> Result<(LoadedLog, &'a mut RecoveryReport), LoadError> {
         let Walked { replay, epochs, epochs_changed, log_end_offset, transaction_indexes, .. } = walked;
         let Replay { mut psm, mut file, last_batch, .. } = replay;
         let bases = self.bases();
@@ -563,16 +646,34 @@ impl Load<'_> {
         let mut log = self.open_segments(&bases, log_end_offset)?;
         if let Some(first) = self.first_distrusted(&bases) {
             // Their index files may have been written to since they were last synced.
+            let size_of = |log: &LocalLog, base| {
+                log.segments().find(|segment| segment.base_offset() == base).map_or(0, LogSegment::size)
+            };
+            meter.enter(Phase::Rebuild, bases[first..].iter().map(|&base| size_of(&log, base)).sum())?;
             for &segment in &bases[first..] {
-                log.rebuild_indexes(self.io, segment).map_err(open_error)?;
+                if let Err(stop) = meter.tell() {
+                    log.abandon(self.io).map_err(open_error)?;
+                    return Err(stop.into());
+                }
+                if self.purpose == Purpose::Load {
+                    log.rebuild_indexes(self.io, segment).map_err(open_error)?;
+                }
+                if let Err(stop) = meter.add(size_of(&log, segment)) {
+                    log.abandon(self.io).map_err(open_error)?;
+                    return Err(stop.into());
+                }
                 self.report.rebuilt.push(Rebuilt::Indexes { segment });
             }
         }
+        let notes_are_old = walked.distrusted_notes || !transaction_indexes.is_empty();
         for (segment, index) in transaction_indexes {
             log.adopt_transactions(segment, index).map_err(open_error)?;
             self.report.rebuilt.push(Rebuilt::TransactionIndex { segment });
         }
-        let written = log.write_transactions(self.io);
+        let written = match self.purpose {
+            Purpose::Load => log.write_transactions(self.io),
+            Purpose::Look => Ok(()),
+        };
         let transactions_written = self.can_do_without("transaction index", written);
         let mut epochs_unsaved = false;
         if epochs_changed {
@@ -581,12 +682,23 @@ impl Load<'_> {
             let written = durable::replace(self.io, &path, Bytes::from(epochs.encode()));
             epochs_unsaved = !self.can_do_without("leader-epoch checkpoint", written);
         }
+        if notes_are_old {
+            file.forget_transactions();
+        }
         // A start from a snapshot looks at no transaction index below it.
         if walked.replayed_for_want_of_ours && last_batch.is_some() && transactions_written {
             self.report.rebuilt.push(Rebuilt::PartitionFile);
-            let written =
-                snapshots::write_snapshot(self.io, self.dir, &self.config.side_dir, &psm, &mut file);
+            let written = match self.purpose {
+                Purpose::Load => {
+                    snapshots::write_snapshot(self.io, self.dir, &self.config.side_dir, &psm, &mut file)
+                }
+                Purpose::Look => Ok(()),
+            };
             self.can_do_without("producer snapshot", written);
+        } else if notes_are_old && transactions_written && self.purpose == Purpose::Load {
+            let noted = snapshots::note_transaction_indexes(self.io, self.dir, log_end_offset, &mut file)
+                .and_then(|()| snapshots::write_partition_file(self.io, &self.config.side_dir, &file));
+            self.can_do_without("partition file", noted);
         }
         let last_batch = match last_batch {
             None => self.find_last_batch(&bases)?,
@@ -595,12 +707,13 @@ impl Load<'_> {
         let first_base = log.first_offset();
         let asked = self.config.log_start_offset;
         let log_start_offset = asked.max(first_base).min(log_end_offset);
-        let report = &mut self.report;
+        let report = &mut *self.report;
         report.log_start_above_end = (asked > log_end_offset).then_some(asked);
         let recovery_point = self.known.recovery_point;
         report.ends_below_recovery_point = (recovery_point > log_end_offset).then_some(recovery_point);
         report.log_start_offset = log_start_offset;
         report.log_end_offset = log_end_offset;
+        report.kept_bytes = log.size();
         report.batch_count = replay.batch_count;
         report.checked_bytes = replay.checked_bytes;
         report.tolerated_count = replay.tolerated_count;
@@ -706,14 +819,6 @@ impl Load<'_> {
     }
 }
 
-/// Whether a segment's transaction index has an entry for each barrier in `base..end` at which a transaction was
-/// aborted: one that was built by a Kafka that does not know the barrier has none.
-fn holds_barriers(index: &TransactionIndex, file: &PartitionFile, base: Offset, end: Offset) -> bool {
-    file.barriers()
-        .filter(|&(at, note)| note.aborted_transaction && at >= base && at < end)
-        .all(|(at, _)| index.entries().binary_search_by_key(&at, |entry| entry.last_offset).is_ok())
-}
-
 /// A transaction index on disk, compared with what a walk found.
 enum Compared {
     Same,
@@ -766,7 +871,7 @@ fn last_in(view: &mut FileView<'_>, position: u64) -> Result<Option<LastBatch>, 
     Ok(last)
 }
 
-fn open_error(error: SegmentError) -> LoadError {
+pub(crate) fn open_error(error: SegmentError) -> LoadError {
     match error {
         SegmentError::Io(error) => LoadError::Io(error),
         error => LoadError::Segment(error),

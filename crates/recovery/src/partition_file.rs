@@ -4,6 +4,8 @@
 //! [`PARTITION_FILE_NAME`], and is replaced durably as a whole. It holds
 //!
 //! * the offsets of all barriers below a *checked* offset, each marked if a transaction was aborted at it,
+//! * what the transaction index of each segment says below an *indexed* offset, since a load from a snapshot does not see
+//!   the batches that would tell,
 //! * offset and CRC of every producer snapshot that weir wrote (a snapshot that is not named here is not loaded: a Kafka
 //!   that does not know the barrier writes snapshots that survive it),
 //! * while a cut of the log may not have reached the recovery-point checkpoint: the lower recovery point.
@@ -13,37 +15,45 @@
 //! Text, one fact a line, in this order, each line ended by a line feed:
 //!
 //! ```text
-//! weir-partition 1
+//! weir-partition 2
 //! checked 54
+//! indexed 54
 //! barrier 31
 //! barrier 53 aborted
+//! transactions 31 1 53 0c1d2e3f
 //! snapshot 54 806d95cc
 //! cut 20 60
 //! crc32c 1f2e3d4c
 //! ```
 //!
 //! Numbers are decimal, CRCs are eight lower-case hexadecimal digits. The last line holds the CRC-32C of all bytes
-//! before it. Barriers and snapshots ascend. `cut A B` says: a recovery point in (A, B] counts as A.
+//! before it. Barriers, segments and snapshots ascend. `transactions B N L C` says: the first N entries of the transaction
+//! index of the segment at B are those below the indexed offset, the last of them has last offset L, and C is the CRC-32C
+//! of their bytes; a segment without a line has none. `cut A B` says: a recovery point in (A, B] counts as A.
 //! A file that differs in anything is treated as absent; the log is then replayed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use weir_format::Offset;
+use weir_segment::TransactionIndex;
 
 /// The name of the file in the side directory.
 pub const PARTITION_FILE_NAME: &str = "partition";
 /// The most that is read of it.
 pub const PARTITION_FILE_LIMIT: usize = 256 << 20;
 
-const FIRST_LINE: &str = "weir-partition 1";
+const FIRST_LINE: &str = "weir-partition 2";
 
 /// What weir knows about a partition beside its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionFile {
     // INVARIANT: `barriers` holds every barrier of the log below `checked`.
     checked: Offset,
+    // INVARIANT: `transactions` is right for every entry of a transaction index whose last offset is below `indexed`.
+    indexed: Offset,
     barriers: BTreeMap<Offset, BarrierNote>,
+    transactions: BTreeMap<Offset, TransactionsNote>,
     snapshots: BTreeMap<Offset, u32>,
     cut: Option<Cut>,
 }
@@ -53,6 +63,31 @@ pub struct PartitionFile {
 pub struct BarrierNote {
     /// A transaction was still open when it was met and counts as aborted at it.
     pub aborted_transaction: bool,
+}
+
+/// What is known about the transaction index of a segment: its first entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TransactionsNote {
+    /// How many entries, at least one.
+    count: u64,
+    /// The last offset of the last of them.
+    last_offset: Offset,
+    /// CRC-32C of their bytes.
+    crc: u32,
+}
+
+impl TransactionsNote {
+    /// Of the entries below `end`; `None` if there are none.
+    fn of(index: &TransactionIndex, end: Offset) -> Option<Self> {
+        let mut bytes = Vec::new();
+        let (mut count, mut last_offset) = (0, None);
+        for entry in index.entries().iter().take_while(|entry| entry.last_offset < end) {
+            bytes.extend_from_slice(&entry.encode());
+            count += 1;
+            last_offset = Some(entry.last_offset);
+        }
+        Some(Self { count, last_offset: last_offset?, crc: crc32c(&bytes) })
+    }
 }
 
 /// A cut that the recovery-point checkpoint may not know of.
@@ -100,7 +135,14 @@ impl PartitionFile {
     /// Nothing known; no barrier lies below `checked`.
     #[must_use]
     pub fn new(checked: Offset) -> Self {
-        Self { checked, barriers: BTreeMap::new(), snapshots: BTreeMap::new(), cut: None }
+        Self {
+            checked,
+            indexed: Offset::ZERO,
+            barriers: BTreeMap::new(),
+            transactions: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            cut: None,
+        }
     }
 
     /// All barriers below this offset are listed.
@@ -112,6 +154,48 @@ impl PartitionFile {
     /// The barriers, ascending by offset.
     pub fn barriers(&self) -> impl DoubleEndedIterator<Item = (Offset, BarrierNote)> + '_ {
         self.barriers.iter().map(|(&offset, &note)| (offset, note))
+    }
+
+    /// Below this offset, what every transaction index holds is known.
+    #[must_use]
+    pub fn indexed(&self) -> Offset {
+        self.indexed
+    }
+
+    /// Whether this can be the transaction index of the segment at `base`: below `end` it holds what it held when it was
+    /// noted. Nothing is known, and false said, above the indexed offset.
+    pub(crate) fn knows_transactions(&self, base: Offset, index: &TransactionIndex, end: Offset) -> bool {
+        if end > self.indexed {
+            return false;
+        }
+        TransactionsNote::of(index, self.indexed) == self.transactions.get(&base).copied()
+    }
+
+    /// Below `end`, the transaction index of the segment at `base` is this one.
+    pub(crate) fn note_transactions(&mut self, base: Offset, index: &TransactionIndex, end: Offset) {
+        match TransactionsNote::of(index, end) {
+            Some(note) => self.transactions.insert(base, note),
+            None => self.transactions.remove(&base),
+        };
+    }
+
+    /// Every segment below `indexed` is noted.
+    pub(crate) fn set_indexed(&mut self, indexed: Offset) {
+        self.indexed = indexed;
+    }
+
+    /// The transaction indexes from `from` on, and what they say about offsets from there on, will be looked at again.
+    fn forget_transactions_from(&mut self, from: Offset) {
+        // Where a segment's entries are partly kept, its note is not.
+        let broken = self.transactions.iter().find(|(base, note)| **base >= from || note.last_offset >= from);
+        let first = broken.map_or(from, |(base, _)| from.min(*base));
+        self.transactions.split_off(&first);
+        self.indexed = self.indexed.min(first);
+    }
+
+    /// Every transaction index will be looked at again.
+    pub(crate) fn forget_transactions(&mut self) {
+        self.forget_transactions_from(Offset::ZERO);
     }
 
     /// Whether the batch at `offset` is a barrier at which a transaction was aborted.
@@ -193,6 +277,7 @@ impl PartitionFile {
             self.snapshots.remove(&offset);
         }
         self.checked = self.checked.min(to);
+        self.forget_transactions_from(to);
         let from = self.cut.map_or(from, |cut| cut.from.max(from));
         let to = self.cut.map_or(to, |cut| cut.to.min(to));
         self.cut = (to < from).then_some(Cut { to, from });
@@ -208,17 +293,24 @@ impl PartitionFile {
     /// The segments below `start` are gone, and what is known about them with them.
     pub fn delete_below(&mut self, start: Offset) {
         self.barriers = self.barriers.split_off(&start);
+        self.transactions = self.transactions.split_off(&start);
         self.snapshots = self.snapshots.split_off(&start);
     }
 
     /// The bytes of the file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut text = format!("{FIRST_LINE}\nchecked {}\n", self.checked.get());
+        let mut text =
+            format!("{FIRST_LINE}\nchecked {}\nindexed {}\n", self.checked.get(), self.indexed.get());
         // Writing to a string cannot fail.
         for (offset, note) in &self.barriers {
             let mark = if note.aborted_transaction { " aborted" } else { "" };
             let _infallible = writeln!(text, "barrier {}{mark}", offset.get());
+        }
+        for (base, note) in &self.transactions {
+            let TransactionsNote { count, last_offset, crc } = note;
+            let _infallible =
+                writeln!(text, "transactions {} {count} {} {crc:08x}", base.get(), last_offset.get());
         }
         for (offset, crc) in &self.snapshots {
             let _infallible = writeln!(text, "snapshot {} {crc:08x}", offset.get());
@@ -261,6 +353,11 @@ impl PartitionFile {
             .and_then(parse_offset)
             .ok_or(PartitionFileError::Malformed { line: 2 })?;
         let mut file = Self::new(checked);
+        file.indexed = lines
+            .next()
+            .and_then(|(_, line)| line.strip_prefix("indexed "))
+            .and_then(parse_offset)
+            .ok_or(PartitionFileError::Malformed { line: 3 })?;
         while let Some((line, rest)) = lines.peek().and_then(|(n, l)| Some((*n, l.strip_prefix("barrier ")?)))
         {
             let malformed = PartitionFileError::Malformed { line };
@@ -273,6 +370,17 @@ impl PartitionFile {
                 return Err(malformed);
             }
             file.barriers.insert(offset, BarrierNote { aborted_transaction });
+            lines.next();
+        }
+        while let Some((line, rest)) =
+            lines.peek().and_then(|(n, l)| Some((*n, l.strip_prefix("transactions ")?)))
+        {
+            let malformed = PartitionFileError::Malformed { line };
+            let (base, note) = parse_transactions(rest).ok_or(malformed)?;
+            if file.transactions.last_key_value().is_some_and(|(&last, _)| last >= base) {
+                return Err(malformed);
+            }
+            file.transactions.insert(base, note);
             lines.next();
         }
         while let Some((line, rest)) =
@@ -309,6 +417,16 @@ impl PartitionFile {
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes);
     u32::try_from(crc).expect("a 32-bit CRC fits 32 bits")
+}
+
+fn parse_transactions(text: &str) -> Option<(Offset, TransactionsNote)> {
+    let mut words = text.split(' ');
+    let base = parse_offset(words.next()?)?;
+    // Written as an offset is: digits alone, and no more than are needed.
+    let count = u64::try_from(parse_offset(words.next()?)?.get()).ok().filter(|&count| count > 0)?;
+    let last_offset = parse_offset(words.next()?)?;
+    let crc = parse_crc(words.next()?)?;
+    words.next().is_none().then_some((base, TransactionsNote { count, last_offset, crc }))
 }
 
 fn parse_offset(text: &str) -> Option<Offset> {

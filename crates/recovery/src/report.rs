@@ -45,12 +45,31 @@ pub struct RecoveryReport {
     pub rebuilt: Vec<Rebuilt>,
     /// Files of interrupted operations that were dropped or finished.
     pub leftovers: Vec<Leftover>,
+    /// Files and directories without a meaning here, which were left alone: the first 32 of them, by name.
+    pub foreign: Vec<ForeignFile>,
+    /// How many of them there are.
+    pub foreign_count: usize,
+    /// Bytes of `.log` files that are left.
+    pub kept_bytes: u64,
     /// Batches that a client's or coordinator's rules would have refused.
     pub tolerated_count: u64,
     /// What could be done without and failed, most likely for want of space.
     pub skipped: Vec<Skipped>,
     /// How long it took, by the caller's clock.
     pub duration: Option<Duration>,
+    /// How long its phases took, by the watch's clock.
+    pub times: Option<PhaseTimes>,
+}
+
+/// How long the phases of a load took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PhaseTimes {
+    /// Listing the directory, and finishing or dropping what interrupted operations left.
+    pub leftovers: Duration,
+    /// Walking batches, as often as that was necessary.
+    pub walk: Duration,
+    /// Opening the segments, building indexes and writing small files.
+    pub rebuild: Duration,
 }
 
 /// Where producer state came from.
@@ -174,6 +193,15 @@ pub struct Leftover {
     pub finished: bool,
 }
 
+/// A file or directory that has no meaning in a partition's directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignFile {
+    /// Its path.
+    pub file: PathBuf,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+}
+
 /// Something that recovery can do without, and that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
@@ -203,9 +231,13 @@ impl Default for RecoveryReport {
             cuts: Vec::new(),
             rebuilt: Vec::new(),
             leftovers: Vec::new(),
+            foreign: Vec::new(),
+            foreign_count: 0,
+            kept_bytes: 0,
             tolerated_count: 0,
             skipped: Vec::new(),
             duration: None,
+            times: None,
         }
     }
 }
@@ -253,6 +285,10 @@ impl fmt::Display for RecoveryReport {
         let aborted: usize = self.barriers.iter().map(|barrier| barrier.transactions_aborted).sum();
         if aborted > 0 {
             write!(f, ", {aborted} transactions aborted at a barrier")?;
+        }
+        if let Some(first) = self.foreign.first() {
+            let name = first.file.file_name().unwrap_or_default().display();
+            write!(f, ", {} foreign files left alone ({name})", self.foreign_count)?;
         }
         if let Some(recovery_point) = self.ends_below_recovery_point {
             write!(f, ", ends below the recovery point {recovery_point}")?;

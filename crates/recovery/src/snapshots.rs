@@ -3,11 +3,13 @@
 //! A snapshot is trusted only if the partition file names its offset and the CRC of its bytes. The order of writing is
 //! therefore: snapshot durable under its name, then the partition file that names it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use weir_format::Offset;
 use weir_psm::{ProducerStateManager, PsmConfig};
+use weir_segment::TransactionIndex;
 use weir_segment::io::durable;
 use weir_segment::io::{Io, IoError};
 use weir_segment::layout::{FileKind, SegmentFileName, file_path};
@@ -56,6 +58,9 @@ pub(crate) fn read_partition_file(
 /// Writes a producer snapshot at the end of what `psm` covers, and names it in the partition file; older ones than the
 /// newest two go.
 ///
+/// The transaction indexes below that offset must be on disk: a load that starts from the snapshot does not see the batches
+/// of which they are made. What they hold is noted as well, so that it sees if one of them is lost or spoilt.
+///
 /// # Errors
 /// Any of [`IoError`]. The log can do without the snapshot; `file` names it only if all of this succeeded.
 pub fn write_snapshot(
@@ -79,6 +84,7 @@ pub fn write_snapshot(
     let mut named = file.clone();
     named.note_snapshot(offset, crc);
     named.set_checked(named.checked().max(offset));
+    note_transaction_indexes(io, dir, offset, &mut named)?;
     let kept: Vec<Offset> = named.snapshots().map(|(at, _)| at).rev().take(SNAPSHOTS_KEPT).collect();
     let gone: Vec<Offset> = named.snapshots().map(|(at, _)| at).filter(|at| !kept.contains(at)).collect();
     for offset in gone {
@@ -87,6 +93,51 @@ pub fn write_snapshot(
     write_partition_file(io, side_dir, &named)?;
     *file = named;
     remove_snapshots(io, dir, |at| !kept.contains(&at))
+}
+
+/// Notes what the transaction indexes on disk hold below `end`, of the segments of which it is not known.
+///
+/// # Errors
+/// Any of [`IoError`]; an index that cannot be read as one is not noted, nor is what lies behind it.
+pub(crate) fn note_transaction_indexes(
+    io: &mut dyn Io,
+    dir: &Path,
+    end: Offset,
+    file: &mut PartitionFile,
+) -> Result<(), IoError> {
+    let mut segments = Vec::new();
+    let mut with_index = BTreeSet::new();
+    for path in io.list(dir)? {
+        let Some(name) = SegmentFileName::of(&path) else { continue };
+        if path != file_path(dir, name.base_offset, name.kind) {
+            continue;
+        }
+        match name.kind {
+            FileKind::Log => segments.push(name.base_offset),
+            FileKind::TransactionIndex => drop(with_index.insert(name.base_offset)),
+            _ => {}
+        }
+    }
+    segments.sort_unstable();
+    // The last segment that was noted before may have grown since.
+    let first = segments.partition_point(|&base| base <= file.indexed()).saturating_sub(1);
+    for &base in segments.get(first..).unwrap_or_default().iter().take_while(|&&base| base < end) {
+        let mut index = TransactionIndex::new();
+        if with_index.contains(&base) {
+            let path = file_path(dir, base, FileKind::TransactionIndex);
+            let bytes = match durable::read_file(io, &path, SNAPSHOT_LIMIT) {
+                Err(IoError::Short { .. }) => None,
+                read => read?,
+            };
+            match bytes.and_then(|bytes| TransactionIndex::decode(base, &bytes).ok()) {
+                Some(found) => index = found,
+                None => return Ok(()),
+            }
+        }
+        file.note_transactions(base, &index, end);
+    }
+    file.set_indexed(file.indexed().max(end));
+    Ok(())
 }
 
 /// Removes the snapshots in the directory that `unwanted` picks, whoever wrote them.

@@ -99,7 +99,7 @@ pub struct InvalidPlace {
 pub struct ValidBehind {
     /// Where the first of them starts.
     pub position: u64,
-    /// Base offset of the first of them.
+    /// The lowest base offset among them.
     pub base_offset: Offset,
     /// One above the highest offset found.
     pub end_offset: Offset,
@@ -172,7 +172,8 @@ pub fn judge_tail<R: TailRead>(file: &mut R, place: &InvalidPlace) -> Result<Tai
     if !below_recovery_point && data_end <= place.position {
         return Ok(TailVerdict::Zeros);
     }
-    let found = Scan::new(file, place, data_end).run()?;
+    let mut row = Row { at: place.position, end: None, broken: None };
+    let found = Scan::new(file, place, data_end).run(&mut row)?;
     let corrupt = |reason| TailVerdict::Corrupt { reason, behind: found.behind };
     if !place.last_segment {
         return Ok(corrupt(CorruptReason::SealedSegment));
@@ -249,16 +250,108 @@ fn to_u64(size: usize) -> u64 {
     u64::try_from(size).unwrap_or(u64::MAX)
 }
 
+/// The valid batches in a range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contents {
+    /// How many they are, control batches included; a message of magic 0 or 1 counts as one.
+    pub batch_count: u64,
+    /// Records in data batches; a message of magic 0 or 1 counts as one, compressed or not.
+    pub record_count: u64,
+    /// Their bytes.
+    pub valid_bytes: u64,
+    /// The lowest of their offsets, and one above the highest.
+    pub offsets: Option<(Offset, Offset)>,
+    /// Whether all bytes were looked at. Else more places look like a batch than the work limit allows to check.
+    pub counted: bool,
+}
+
+/// What a range of bytes holds, and where its row of batches breaks.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pub(crate) contents: Contents,
+    /// Where the last valid batch ends.
+    pub(crate) end_position: Option<u64>,
+    /// The first place where a batch should begin and none does; the end of the range is one, if zeros alone lie behind.
+    pub(crate) invalid_at: Option<u64>,
+    /// One above the last offset in front of it, if a batch stands there.
+    pub(crate) end_before_invalid: Option<Offset>,
+}
+
+/// Counts the valid batches from `position` to the end of the file, whatever lies between them.
+///
+/// # Errors
+/// Only the reader's own.
+pub(crate) fn survey<R: TailRead>(
+    file: &mut R,
+    position: u64,
+    next_offset: Offset,
+) -> Result<Survey, R::Error> {
+    let place = InvalidPlace {
+        position,
+        next_offset,
+        recovery_point: Offset::ZERO,
+        last_segment: true,
+        max_unsynced: 0,
+    };
+    let data_end = data_end(file, position)?;
+    let mut row = Row { at: position, end: None, broken: None };
+    let found = Scan::new(file, &place, data_end).run(&mut row)?;
+    let offsets = found.behind.map(|behind| (behind.base_offset, behind.end_offset));
+    let contents = Contents {
+        batch_count: found.batch_count,
+        record_count: found.record_count,
+        valid_bytes: found.valid_bytes,
+        offsets,
+        counted: !found.exhausted,
+    };
+    Ok(Survey {
+        contents,
+        end_position: found.behind.map(|behind| behind.end_position),
+        invalid_at: row.broken.or((row.at < data_end).then_some(row.at)),
+        end_before_invalid: row.end,
+    })
+}
+
+/// Batches one behind the other, until the row breaks.
+struct Row {
+    /// Where the next one should begin.
+    at: u64,
+    /// One above the last offset.
+    end: Option<Offset>,
+    broken: Option<u64>,
+}
+
+impl Row {
+    fn meet(&mut self, position: u64, claim: &Claim) {
+        if self.broken.is_some() {
+            return;
+        }
+        if position != self.at {
+            self.broken = Some(self.at);
+        } else if self.end.is_some_and(|end| claim.base_offset < end) {
+            self.broken = Some(position);
+        } else {
+            self.at = position + claim.size;
+            self.end = Some(claim.next_offset);
+        }
+    }
+}
+
 /// What the bytes at one position claim to be, once their CRC agrees.
 struct Claim {
     size: u64,
     base_offset: Offset,
     next_offset: Offset,
+    /// Records, if it is no control batch.
+    record_count: u64,
 }
 
 struct Found {
     behind: Option<ValidBehind>,
     exhausted: bool,
+    batch_count: u64,
+    record_count: u64,
+    valid_bytes: u64,
 }
 
 struct Scan<'a, R> {
@@ -279,8 +372,9 @@ impl<'a, R: TailRead> Scan<'a, R> {
     }
 
     /// Looks at every position from the place to the last byte that is not zero.
-    fn run(mut self) -> Result<Found, R::Error> {
-        let mut found = Found { behind: None, exhausted: false };
+    fn run(mut self, row: &mut Row) -> Result<Found, R::Error> {
+        let mut found =
+            Found { behind: None, exhausted: false, batch_count: 0, record_count: 0, valid_bytes: 0 };
         let mut window = Vec::new();
         let mut at = self.place.position;
         // A header that begins below it may end in the zeros behind it.
@@ -304,8 +398,13 @@ impl<'a, R: TailRead> Scan<'a, R> {
                 };
                 let position = at + to_u64(index);
                 let end_position = position + claim.size;
+                row.meet(position, &claim);
+                found.batch_count += 1;
+                found.record_count += claim.record_count;
+                found.valid_bytes += claim.size;
                 match &mut found.behind {
                     Some(behind) => {
+                        behind.base_offset = behind.base_offset.min(claim.base_offset);
                         behind.end_offset = behind.end_offset.max(claim.next_offset);
                         behind.end_position = end_position;
                     }
@@ -374,7 +473,12 @@ impl<'a, R: TailRead> Scan<'a, R> {
             (crc_fast::CrcAlgorithm::Crc32IsoHdlc, be_u32(header, 12))
         };
         let crc = crc(self.file, algorithm, position + crc_from, position + size)?;
-        Ok((crc == u64::from(stored)).then_some(Claim { size, base_offset, next_offset }))
+        let record_count = match magic {
+            2 if header[22] & 0x20 != 0 => 0,
+            2 => u64::try_from(be_i32(header, 57)).unwrap_or(0),
+            _ => 1,
+        };
+        Ok((crc == u64::from(stored)).then_some(Claim { size, base_offset, next_offset, record_count }))
     }
 }
 

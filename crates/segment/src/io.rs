@@ -52,6 +52,7 @@ use bytes::{Bytes, BytesMut};
 pub mod buffer;
 pub mod durable;
 pub mod exact;
+pub mod overlay;
 pub mod pwrite;
 pub mod select;
 #[cfg(any(test, feature = "sim"))]

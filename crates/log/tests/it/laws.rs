@@ -477,7 +477,11 @@ fn leftovers_of_interrupted_operations_are_dropped_or_finished() {
     let facts = open.facts();
     drop(open);
     let second = bench.disk.read_file(&bench.path("00000000000000000001.log")).unwrap();
-    for name in ["00000000000000000000.log.deleted", "00000000000000000009.log.cleaned", "x.tmp"] {
+    for name in [
+        "00000000000000000000.log.deleted",
+        "00000000000000000009.log.cleaned",
+        "leader-epoch-checkpoint.tmp",
+    ] {
         bench.disk.write_file(&bench.path(name), b"anything");
     }
     // The cleaner had finished segment 1, and its source is still there.

@@ -8,6 +8,9 @@ fn example() -> PartitionFile {
     let mut file = PartitionFile::new(offset(54));
     file.note_barrier(offset(31), BarrierNote { aborted_transaction: false });
     file.note_barrier(offset(53), BarrierNote { aborted_transaction: true });
+    file.indexed = offset(54);
+    let note = TransactionsNote { count: 1, last_offset: offset(53), crc: 0x0c1d_2e3f };
+    file.transactions.insert(offset(31), note);
     file.note_snapshot(offset(31), 0x0000_00ff);
     file.note_snapshot(offset(54), 0x806d_95cc);
     file
@@ -21,7 +24,10 @@ fn the_bytes_are_those_of_the_documentation() {
     let (body, crc) = text.split_at(text.len() - 16);
     assert_eq!(
         body,
-        "weir-partition 1\nchecked 54\nbarrier 31\nbarrier 53 aborted\nsnapshot 31 000000ff\nsnapshot 54 806d95cc\ncut 20 60\n"
+        concat!(
+            "weir-partition 2\nchecked 54\nindexed 54\nbarrier 31\nbarrier 53 aborted\n",
+            "transactions 31 1 53 0c1d2e3f\nsnapshot 31 000000ff\nsnapshot 54 806d95cc\ncut 20 60\n"
+        )
     );
     assert_eq!(crc, format!("crc32c {:08x}\n", crc32c(body.as_bytes())));
     assert_eq!(PartitionFile::decode(text.as_bytes()), Ok(file));
@@ -42,22 +48,31 @@ fn every_changed_byte_and_every_cut_is_refused() {
 
 #[test]
 fn lines_out_of_order_are_refused_even_with_the_right_crc() {
-    for body in [
-        "weir-partition 1\nbarrier 1\nchecked 2\n",
-        "weir-partition 1\nchecked 2\nbarrier 1\nbarrier 1\n",
-        "weir-partition 1\nchecked 2\nsnapshot 2 00000000\nbarrier 1\n",
-        "weir-partition 1\nchecked -2\n",
-        "weir-partition 1\nchecked +2\n",
-        "weir-partition 1\nchecked 2\nsnapshot 2 0\n",
-        "weir-partition 1\nchecked 2\ncut 5 5\n",
-        "weir-partition 1\nchecked 2\n\n",
-        "weir-partition 1\n",
+    for lines in [
+        "barrier 1\nchecked 2\nindexed 2\n",
+        "checked 2\nbarrier 1\n",
+        "checked 2\nindexed 2\nbarrier 1\nbarrier 1\n",
+        "checked 2\nindexed 2\nsnapshot 2 00000000\nbarrier 1\n",
+        "checked 2\nindexed 2\nsnapshot 2 00000000\ntransactions 0 1 1 00000000\n",
+        "checked 2\nindexed 2\ntransactions 0 1 1 00000000\ntransactions 0 1 1 00000000\n",
+        "checked 2\nindexed 2\ntransactions 0 0 1 00000000\n",
+        "checked 2\nindexed 2\ntransactions 0 1 00000000\n",
+        "checked 2\nindexed 2\ntransactions 0 1 1 00000000 7\n",
+        "checked -2\nindexed 2\n",
+        "checked +2\nindexed 2\n",
+        "checked 2\nindexed -2\n",
+        "checked 2\nindexed 2\nsnapshot 2 0\n",
+        "checked 2\nindexed 2\ncut 5 5\n",
+        "checked 2\nindexed 2\n\n",
+        "checked 2\n",
+        "",
     ] {
+        let body = format!("weir-partition 2\n{lines}");
         let bytes = format!("{body}crc32c {:08x}\n", crc32c(body.as_bytes()));
         let refused = PartitionFile::decode(bytes.as_bytes());
         assert!(matches!(refused, Err(PartitionFileError::Malformed { .. })), "{body}: {refused:?}");
     }
-    let later = "weir-partition 2\nanything\n";
+    let later = "weir-partition 3\nanything\n";
     let bytes = format!("{later}crc32c {:08x}\n", crc32c(later.as_bytes()));
     assert_eq!(PartitionFile::decode(bytes.as_bytes()), Err(PartitionFileError::Version));
 }
@@ -90,4 +105,56 @@ fn deletion_takes_what_lies_below_it() {
     assert_eq!(file.checked(), offset(54));
     assert!(file.aborted_at_barrier(offset(53)));
     assert!(!file.aborted_at_barrier(offset(31)));
+}
+
+fn index(entries: &[(i64, i64)]) -> TransactionIndex {
+    let mut index = TransactionIndex::new();
+    for &(first, last) in entries {
+        index.append(weir_segment::AbortedTransaction {
+            producer_id: weir_format::ProducerId::new(5).unwrap(),
+            first_offset: offset(first),
+            last_offset: offset(last),
+            last_stable_offset: offset(last),
+        });
+    }
+    index
+}
+
+#[test]
+fn a_transaction_index_is_known_by_its_first_entries_below_what_was_noted() {
+    let (full, empty) = (index(&[(1, 3), (5, 8)]), TransactionIndex::new());
+    let mut file = PartitionFile::new(offset(20));
+    assert!(!file.knows_transactions(offset(0), &full, offset(1)), "nothing is known yet");
+    file.note_transactions(offset(0), &full, offset(10));
+    file.set_indexed(offset(10));
+    fn knows(file: &PartitionFile, index: &TransactionIndex) -> bool {
+        file.knows_transactions(offset(0), index, offset(10))
+    }
+    assert!(knows(&file, &full));
+    assert!(knows(&file, &index(&[(1, 3), (5, 8), (2, 12)])), "it has grown since");
+    for other in [&empty, &index(&[(1, 3)]), &index(&[(1, 3), (6, 8)]), &index(&[(1, 3), (5, 8), (4, 9)])] {
+        assert!(!knows(&file, other), "{other:?}");
+    }
+    assert!(!file.knows_transactions(offset(0), &full, offset(11)), "not that far");
+    assert!(file.knows_transactions(offset(10), &empty, offset(10)));
+    assert!(!file.knows_transactions(offset(3), &index(&[(4, 6)]), offset(10)), "none was noted there");
+    assert_eq!(PartitionFile::decode(&file.encode()), Ok(file.clone()));
+
+    // A cut behind the last entry breaks nothing, one into the entries forgets the segment, and what follows.
+    file.note_transactions(offset(10), &index(&[(11, 12)]), offset(20));
+    file.set_indexed(offset(20));
+    let mut cut = file.clone();
+    cut.truncate(offset(13), offset(20));
+    assert_eq!(cut.indexed(), offset(13));
+    assert!(cut.knows_transactions(offset(10), &index(&[(11, 12)]), offset(13)));
+    cut.truncate(offset(12), offset(13));
+    assert_eq!(cut.indexed(), offset(10));
+    assert!(knows(&cut, &full));
+    cut.truncate(offset(9), offset(12));
+    assert_eq!(cut.indexed(), offset(9));
+    assert!(cut.knows_transactions(offset(0), &full, offset(9)));
+    cut.truncate(offset(8), offset(9));
+    assert_eq!((cut.indexed(), cut.transactions.len()), (offset(0), 0));
+    file.delete_below(offset(10));
+    assert_eq!(file.transactions.keys().collect::<Vec<_>>(), [&offset(10)]);
 }

@@ -1,0 +1,423 @@
+//! [`OverlayIo`]: the files of another [`Io`], and every change to them in memory alone.
+//!
+//! What runs on it sees its own changes, and the disk below is only read. A size is taken when a file is first looked at,
+//! so that a file that grows meanwhile stays as it was; one that shrinks or goes is met as an error of the read.
+//!
+//! Writes to a file take a copy of it into memory; cutting, renaming and removing cost nothing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::{
+    Advice, At, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation, Ticket, Wait, exact,
+};
+
+/// An [`Io`] that reads another one's files and keeps every change in memory.
+pub struct OverlayIo<'a> {
+    base: &'a mut dyn Io,
+    /// What is known of a path: its file, or that it is gone. Other paths are as the base says.
+    names: BTreeMap<PathBuf, Option<usize>>,
+    dirs: BTreeSet<PathBuf>,
+    files: Vec<File>,
+    open: BTreeMap<FileId, OpenFile>,
+    /// From the base's names for open files to ours.
+    of_base: BTreeMap<FileId, FileId>,
+    next_file: u64,
+    ready: VecDeque<Done>,
+    in_flight: usize,
+}
+
+enum File {
+    /// The first bytes of a file of the base.
+    Base { path: PathBuf, size: u64, modified_ms: Option<i64> },
+    /// A file that was written.
+    Memory(Vec<u8>),
+}
+
+struct OpenFile {
+    path: PathBuf,
+    file: usize,
+    base: Option<FileId>,
+}
+
+impl std::fmt::Debug for OverlayIo<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OverlayIo").field("changed", &self.names.keys()).finish_non_exhaustive()
+    }
+}
+
+fn place(position: u64) -> usize {
+    usize::try_from(position).unwrap_or(usize::MAX)
+}
+
+fn size_of(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+fn refused(operation: Operation, path: &Path, kind: ErrorKind) -> IoError {
+    IoError::os(operation, path, None, kind.into())
+}
+
+impl<'a> OverlayIo<'a> {
+    /// Over what `base` sees now.
+    pub fn new(base: &'a mut dyn Io) -> OverlayIo<'a> {
+        OverlayIo {
+            base,
+            names: BTreeMap::new(),
+            dirs: BTreeSet::new(),
+            files: Vec::new(),
+            open: BTreeMap::new(),
+            of_base: BTreeMap::new(),
+            next_file: 0,
+            ready: VecDeque::new(),
+            in_flight: 0,
+        }
+    }
+
+    /// The file at a path, if there is one.
+    fn find(&mut self, path: &Path) -> Result<Option<usize>, IoError> {
+        if let Some(known) = self.names.get(path) {
+            return Ok(*known);
+        }
+        match self.base.metadata(path)? {
+            Some(metadata) if !metadata.is_dir => {
+                let (size, modified_ms) = (metadata.size, metadata.modified_ms);
+                let file = self.add(File::Base { path: path.to_path_buf(), size, modified_ms });
+                self.names.insert(path.to_path_buf(), Some(file));
+                Ok(Some(file))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn add(&mut self, file: File) -> usize {
+        self.files.push(file);
+        self.files.len() - 1
+    }
+
+    fn size(&self, file: usize) -> u64 {
+        match self.files.get(file) {
+            Some(File::Base { size, .. }) => *size,
+            Some(File::Memory(bytes)) => size_of(bytes),
+            None => 0,
+        }
+    }
+
+    fn opened(&self, operation: Operation, file: FileId) -> Result<&OpenFile, IoError> {
+        self.open.get(&file).ok_or_else(|| IoError::Misuse {
+            at: At { operation, path: PathBuf::new(), position: None },
+            rule: "the file is not open",
+        })
+    }
+
+    /// The bytes of an open file in memory, copied there if they are not.
+    fn bytes_mut(&mut self, operation: Operation, file: FileId) -> Result<&mut Vec<u8>, IoError> {
+        let opened = self.opened(operation, file)?;
+        let (index, base) = (opened.file, opened.base);
+        if let (Some(File::Base { size, .. }), Some(base)) = (self.files.get(index), base) {
+            let bytes = exact::read_up_to(self.base, base, 0, place(*size))?.to_vec();
+            if let Some(file) = self.files.get_mut(index) {
+                *file = File::Memory(bytes);
+            }
+        }
+        match self.files.get_mut(index) {
+            Some(File::Memory(bytes)) => Ok(bytes),
+            _ => Err(IoError::Misuse {
+                at: At { operation, path: PathBuf::new(), position: None },
+                rule: "the file was opened from the base",
+            }),
+        }
+    }
+
+    /// Does an operation in memory; an operation for the base is given back with the file's name there.
+    fn do_here(&mut self, op: &mut Op) -> Result<Result<u32, IoError>, FileId> {
+        let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+        match op {
+            Op::Sync { file, .. } => Ok(self.opened(Operation::Sync, *file).map(|_| 0)),
+            Op::Write { file, at, bytes } => {
+                let (at, bytes) = (place(*at), bytes.clone());
+                Ok(self.bytes_mut(Operation::Write, *file).map(|whole| {
+                    let end = at.saturating_add(bytes.len());
+                    if whole.len() < end {
+                        whole.resize(end, 0);
+                    }
+                    if let Some(into) = whole.get_mut(at..end) {
+                        into.copy_from_slice(&bytes);
+                    }
+                    count(bytes.len())
+                }))
+            }
+            Op::Read { file, at, into } => {
+                let opened = match self.opened(Operation::Read, *file) {
+                    Ok(opened) => opened,
+                    Err(error) => return Ok(Err(error)),
+                };
+                match (self.files.get(opened.file), opened.base) {
+                    (Some(File::Memory(bytes)), _) => {
+                        let rest = bytes.get(place(*at)..).unwrap_or_default();
+                        let size = rest.len().min(into.len());
+                        if let (Some(into), Some(rest)) = (into.get_mut(..size), rest.get(..size)) {
+                            into.copy_from_slice(rest);
+                        }
+                        Ok(Ok(count(size)))
+                    }
+                    (_, Some(base)) => Err(base),
+                    (_, None) => Ok(Ok(0)),
+                }
+            }
+        }
+    }
+
+    /// A completion of the base, as ours.
+    fn of_base(&self, mut done: Done) -> Done {
+        let Some(&ours) = self.of_base.get(&done.op.file()) else { return done };
+        if let Op::Read { file, at, .. } = &mut done.op {
+            *file = ours;
+            let size = self.open.get(&ours).map_or(0, |opened| self.size(opened.file));
+            let most = u32::try_from(size.saturating_sub(*at)).unwrap_or(u32::MAX);
+            done.result = done.result.map(|count| count.min(most));
+        }
+        done
+    }
+}
+
+impl Io for OverlayIo<'_> {
+    fn open(&mut self, path: &Path, how: Open) -> Result<FileId, IoError> {
+        let existing = matches!(how, Open::Read | Open::Write | Open::Append);
+        let file = match self.find(path)? {
+            Some(_) if matches!(how, Open::CreateNew | Open::AppendNew) => {
+                return Err(refused(Operation::Open, path, ErrorKind::AlreadyExists));
+            }
+            Some(file) => file,
+            None if existing => return Err(refused(Operation::Open, path, ErrorKind::NotFound)),
+            None => {
+                let file = self.add(File::Memory(Vec::new()));
+                self.names.insert(path.to_path_buf(), Some(file));
+                file
+            }
+        };
+        let base = match self.files.get(file) {
+            Some(File::Base { path, .. }) => Some(self.base.open(path, Open::Read)?),
+            _ => None,
+        };
+        let ours = FileId(self.next_file);
+        self.next_file = self.next_file.saturating_add(1);
+        if let Some(base) = base {
+            self.of_base.insert(base, ours);
+        }
+        self.open.insert(ours, OpenFile { path: path.to_path_buf(), file, base });
+        Ok(ours)
+    }
+
+    fn close(&mut self, file: FileId) -> Result<(), IoError> {
+        self.opened(Operation::Close, file)?;
+        let Some(OpenFile { base: Some(base), .. }) = self.open.remove(&file) else { return Ok(()) };
+        let closed = self.base.close(base);
+        self.of_base.remove(&base);
+        closed
+    }
+
+    fn path(&self, file: FileId) -> PathBuf {
+        self.open.get(&file).map(|opened| opened.path.clone()).unwrap_or_default()
+    }
+
+    fn write_alignment(&self, _: FileId) -> u64 {
+        1
+    }
+
+    fn len(&mut self, file: FileId) -> Result<u64, IoError> {
+        let file = self.opened(Operation::Length, file)?.file;
+        Ok(self.size(file))
+    }
+
+    fn advise(&mut self, _: FileId, _: Advice) {}
+
+    fn truncate(&mut self, file: FileId, len: u64) -> Result<(), IoError> {
+        let index = self.opened(Operation::Truncate, file)?.file;
+        match self.files.get_mut(index) {
+            Some(File::Base { size, .. }) if len <= *size => *size = len,
+            _ => self.bytes_mut(Operation::Truncate, file)?.resize(place(len), 0),
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), IoError> {
+        let file = self.find(from)?.ok_or_else(|| refused(Operation::Rename, from, ErrorKind::NotFound))?;
+        self.names.insert(from.to_path_buf(), None);
+        self.names.insert(to.to_path_buf(), Some(file));
+        for opened in self.open.values_mut().filter(|opened| opened.path == from) {
+            opened.path = to.to_path_buf();
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &Path) -> Result<(), IoError> {
+        if self.metadata(path)?.is_none() {
+            return Err(refused(Operation::Remove, path, ErrorKind::NotFound));
+        }
+        self.dirs.remove(path);
+        self.names.insert(path.to_path_buf(), None);
+        Ok(())
+    }
+
+    fn list(&mut self, dir: &Path) -> Result<Vec<PathBuf>, IoError> {
+        let listed = match self.base.list(dir) {
+            Err(error) if error.is_not_found() && self.dirs.contains(dir) => Vec::new(),
+            listed => listed?,
+        };
+        let mut paths: BTreeSet<PathBuf> = listed.into_iter().collect();
+        for (path, file) in self.names.iter().filter(|(path, _)| path.parent() == Some(dir)) {
+            match file {
+                Some(_) => paths.insert(path.clone()),
+                None => paths.remove(path),
+            };
+        }
+        paths.extend(self.dirs.iter().filter(|made| made.parent() == Some(dir)).cloned());
+        Ok(paths.into_iter().collect())
+    }
+
+    fn metadata(&mut self, path: &Path) -> Result<Option<Metadata>, IoError> {
+        if self.dirs.contains(path) {
+            return Ok(Some(Metadata { is_dir: true, size: 0, modified_ms: None }));
+        }
+        match self.find(path)? {
+            Some(file) => {
+                let modified_ms = match self.files.get(file) {
+                    Some(File::Base { modified_ms, .. }) => *modified_ms,
+                    _ => None,
+                };
+                Ok(Some(Metadata { is_dir: false, size: self.size(file), modified_ms }))
+            }
+            None if self.names.contains_key(path) => Ok(None),
+            None => self.base.metadata(path),
+        }
+    }
+
+    fn create_dir_all(&mut self, dir: &Path) -> Result<(), IoError> {
+        for made in dir.ancestors() {
+            if self.metadata(made)?.is_none() {
+                self.dirs.insert(made.to_path_buf());
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_dir(&mut self, _: &Path) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    fn submit(&mut self, ticket: Ticket, mut op: Op) -> Result<(), Op> {
+        match self.do_here(&mut op) {
+            Ok(result) => self.ready.push_back(Done { ticket, op, result }),
+            Err(base) => {
+                let ours = op.file();
+                if let Op::Read { file, .. } = &mut op {
+                    *file = base;
+                }
+                if let Err(mut op) = self.base.submit(ticket, op) {
+                    if let Op::Read { file, .. } = &mut op {
+                        *file = ours;
+                    }
+                    return Err(op);
+                }
+            }
+        }
+        self.in_flight = self.in_flight.saturating_add(1);
+        Ok(())
+    }
+
+    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), IoError> {
+        let before = done.len();
+        let wait = if self.ready.is_empty() { wait } else { Wait::Poll };
+        done.extend(self.ready.drain(..));
+        let mut found = Vec::new();
+        let reaped = self.base.reap(wait, &mut found);
+        done.extend(found.into_iter().map(|done| self.of_base(done)));
+        self.in_flight = self.in_flight.saturating_sub(done.len().saturating_sub(before));
+        reaped
+    }
+
+    fn put_back(&mut self, done: Vec<Done>) {
+        self.in_flight = self.in_flight.saturating_add(done.len());
+        for done in done.into_iter().rev() {
+            self.ready.push_front(done);
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn waker(&self) -> IoWaker {
+        self.base.waker()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::sim::SimDisk;
+    use super::super::{SyncKind, durable};
+    use super::*;
+
+    #[test]
+    fn changes_are_seen_above_and_not_made_below() {
+        let disk = SimDisk::new(1);
+        for name in ["/d/cut", "/d/written", "/d/renamed", "/d/removed"] {
+            disk.write_file(Path::new(name), b"0123456789");
+        }
+        let before = disk.contents();
+        let (ops, mut base) = (disk.op_count(), disk.io());
+        let mut io = OverlayIo::new(&mut base);
+
+        let cut = io.open(Path::new("/d/cut"), Open::Write).unwrap();
+        io.truncate(cut, 4).unwrap();
+        exact::sync(&mut io, cut, SyncKind::All).unwrap();
+        assert_eq!(&exact::read_up_to(&mut io, cut, 1, 100).unwrap()[..], b"123");
+        io.truncate(cut, 6).unwrap();
+        assert_eq!(&exact::read_up_to(&mut io, cut, 0, 100).unwrap()[..], b"0123\0\0");
+
+        let written = io.open(Path::new("/d/written"), Open::Append).unwrap();
+        exact::write_all(&mut io, written, 8, Bytes::from_static(b"abcd")).unwrap();
+        assert_eq!(&exact::read_up_to(&mut io, written, 0, 100).unwrap()[..], b"01234567abcd");
+        assert_eq!(io.len(written).unwrap(), 12);
+
+        io.rename(Path::new("/d/renamed"), Path::new("/d/new")).unwrap();
+        io.remove(Path::new("/d/removed")).unwrap();
+        assert!(io.open(Path::new("/d/removed"), Open::Read).unwrap_err().is_not_found());
+        durable::create_dir_all(&mut io, Path::new("/e/f")).unwrap();
+        durable::replace(&mut io, Path::new("/e/f/made"), Bytes::from_static(b"made")).unwrap();
+        assert_eq!(durable::read_file(&mut io, Path::new("/e/f/made"), 9).unwrap().unwrap(), "made");
+        assert_eq!(durable::read_file(&mut io, Path::new("/d/new"), 99).unwrap().unwrap(), "0123456789");
+
+        let names = |io: &mut OverlayIo<'_>, dir| {
+            let paths = io.list(Path::new(dir)).unwrap();
+            paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&mut io, "/d"), ["/d/cut", "/d/new", "/d/written"]);
+        assert_eq!(names(&mut io, "/e"), ["/e/f"]);
+        assert_eq!(names(&mut io, "/e/f"), ["/e/f/made"]);
+        io.close(cut).unwrap();
+        io.close(written).unwrap();
+        assert_eq!(io.in_flight(), 0);
+        drop(io);
+        assert_eq!(disk.contents(), before);
+        assert_eq!(disk.op_count(), ops, "the disk was asked for no change");
+    }
+
+    #[test]
+    fn a_file_that_grows_stays_as_it_was_first_seen() {
+        let disk = SimDisk::new(1);
+        let path = Path::new("/d/grows");
+        disk.write_file(path, b"0123");
+        let mut base = disk.io();
+        let mut io = OverlayIo::new(&mut base);
+        assert_eq!(io.metadata(path).unwrap().unwrap().size, 4);
+        disk.write_file(path, b"0123456789");
+        let file = io.open(path, Open::Read).unwrap();
+        assert_eq!(&exact::read_up_to(&mut io, file, 0, 100).unwrap()[..], b"0123");
+        assert!(matches!(exact::read_exact(&mut io, file, 2, 3), Err(IoError::Short { .. })));
+    }
+}
