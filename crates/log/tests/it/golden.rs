@@ -239,7 +239,8 @@ fn fetches(open: &mut Open, asked: &Value) -> Value {
                     let first = BatchReader::new(&read.bytes).next();
                     let first = first.map(|batch| batch.unwrap().base_offset().get());
                     // Kafka cuts the last batch where the bytes end, weir leaves it out.
-                    let (bytes, kafka) = (read.bytes.len() as i64, optional(&vector[name]["bytes"]));
+                    let bytes = i64::try_from(read.bytes.len()).unwrap();
+                    let kafka = optional(&vector[name]["bytes"]);
                     let same = kafka.filter(|&kafka| kafka == 4096 && bytes <= kafka && bytes > kafka - 2100);
                     let mut found = json!({"bytes": same.unwrap_or(bytes), "firstBatchBaseOffset": first});
                     if isolation == Isolation::Committed {
