@@ -1,6 +1,6 @@
 //! The ordered segments of one partition.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub struct LocalLog {
     config: SegmentConfig,
     // INVARIANT: never empty; the last one is active, and its indexes are in memory.
     segments: BTreeMap<Offset, LogSegment>,
+    /// Bases of the segments that may have aborted transactions in their index; of most logs, none.
+    with_transactions: BTreeSet<Offset>,
     log_end_offset: Offset,
     synced_end_offset: Offset,
     tail: Option<Tail>,
@@ -143,9 +145,6 @@ impl LocalLog {
                 continue;
             }
             match (name.stage, name.kind) {
-                // Nobody's: a segment is a file.
-                (Stage::Deleted | Stage::Cleaned | Stage::Swap, _)
-                    if io.metadata(&path)?.is_some_and(|metadata| metadata.is_dir) => {}
                 (Stage::Deleted | Stage::Cleaned, _) => io.remove(&path)?,
                 (Stage::Swap, _) => return Err(SegmentError::UnfinishedSwap { path }),
                 (Stage::Live, FileKind::Log) => {
@@ -153,13 +152,16 @@ impl LocalLog {
                     segments.insert(name.base_offset, LogSegment::found(&dir, name.base_offset, size));
                 }
                 (Stage::Live, FileKind::Snapshot) => {}
-                (Stage::Live, _) => others.push((name.base_offset, path)),
+                (Stage::Live, kind) => others.push((name.base_offset, path, kind)),
             }
         }
         // What is left of a removed segment.
-        for (base_offset, path) in others {
+        let mut with_transactions = BTreeSet::new();
+        for (base_offset, path, kind) in others {
             if !segments.contains_key(&base_offset) {
                 io.remove(&path)?;
+            } else if kind == FileKind::TransactionIndex {
+                with_transactions.insert(base_offset);
             }
         }
         if segments.is_empty() {
@@ -169,6 +171,7 @@ impl LocalLog {
             dir,
             config,
             segments,
+            with_transactions,
             log_end_offset: start,
             synced_end_offset: start,
             tail: None,
@@ -1054,10 +1057,17 @@ impl LocalLog {
         io: &mut dyn Io,
         aborted: AbortedTransaction,
     ) -> Result<(), SegmentError> {
-        self.change(|log| log.active_mut().append_aborted(io, aborted))
+        self.change(|log| {
+            log.with_transactions.insert(log.active().base_offset());
+            log.active_mut().append_aborted(io, aborted)
+        })
     }
 
-    /// The aborted transactions that overlap `[from, end)`. Kafka: `LocalLog.collectAbortedTransactions`.
+    /// The aborted transactions that overlap `[from, end)`, also those that end behind it. Kafka:
+    /// `LocalLog.collectAbortedTransactions`.
+    ///
+    /// Cost: however many entries there are, a search and those that overlap. Each index file is read whole once; a
+    /// segment without one costs nothing.
     ///
     /// # Errors
     /// [`SegmentError::Io`], [`SegmentError::TransactionIndex`].
@@ -1069,8 +1079,9 @@ impl LocalLog {
     ) -> Result<Vec<AbortedTransaction>, SegmentError> {
         let mut found = Vec::new();
         let first = self.floor(from).unwrap_or_else(|| self.first_offset());
-        for segment in self.segments.range_mut(first..).map(|(_, segment)| segment.begin_use()) {
-            if segment.collect_aborted(io, from, end, &mut found)? {
+        for base in self.with_transactions.range(first..) {
+            let Some(segment) = self.segments.get_mut(base) else { continue };
+            if segment.begin_use().collect_aborted(io, from, end, &mut found)? {
                 break;
             }
         }
@@ -1103,7 +1114,11 @@ impl LocalLog {
         base_offset: Offset,
         index: TransactionIndex,
     ) -> Result<(), SegmentError> {
-        self.change(|log| Ok(log.segment_mut(base_offset)?.replace_transactions(io, index)?))
+        self.change(|log| {
+            log.segment_mut(base_offset)?.replace_transactions(io, index)?;
+            log.with_transactions.insert(base_offset);
+            Ok(())
+        })
     }
 
     /// Puts what a replay found in place of the transaction index of one segment: it is used from now on, and is on the
@@ -1117,6 +1132,7 @@ impl LocalLog {
         index: TransactionIndex,
     ) -> Result<(), SegmentError> {
         self.segment_mut(base_offset)?.adopt_transactions(index);
+        self.with_transactions.insert(base_offset);
         Ok(())
     }
 
@@ -1208,6 +1224,7 @@ impl LocalLog {
 
     fn start_over(&mut self, io: &mut dyn Io, offset: Offset) -> Result<Offset, SegmentError> {
         self.tail = None;
+        self.with_transactions.clear();
         while let Some((_, segment)) = self.segments.pop_last() {
             if let Err(error) = segment.remove(io) {
                 // The log keeps a segment, so that what is asked of it meets an error and not an assertion.
@@ -1236,6 +1253,7 @@ impl LocalLog {
             self.segments.range((Bound::Excluded(base), Bound::Unbounded)).map(|(b, _)| *b).collect();
         for base in above.into_iter().rev() {
             if let Some(segment) = self.segments.remove(&base) {
+                self.with_transactions.remove(&base);
                 segment.remove(io)?;
                 removed.push(base);
             }
@@ -1263,6 +1281,7 @@ impl LocalLog {
                     break;
                 }
                 if let Some(segment) = log.segments.remove(&first) {
+                    log.with_transactions.remove(&first);
                     segment.remove(io)?;
                     removed.push(first);
                 }

@@ -16,7 +16,7 @@ use crate::io::{FileId, Io, IoError, Open, SyncKind, durable, exact};
 use crate::layout::{FileKind, file_path};
 use crate::offset_index::{self, IndexError, OffsetIndex};
 use crate::time_index::{self, TimeIndex, TimestampOffset};
-use crate::transaction_index::{self, AbortedTransaction, TransactionIndex};
+use crate::transaction_index::{self, AbortedTransaction, TransactionBlock, TransactionIndex};
 use crate::walk::{BatchInfo, HeaderWalker, WalkError, to_u64};
 
 /// An index is built again if more than this many batches lie behind its last entry.
@@ -25,15 +25,15 @@ const MOST_UNINDEXED: usize = 1_000;
 /// The largest index file that is read into memory, in bytes; a larger one is built again.
 const MAX_INDEX_SIZE: usize = 64 << 20;
 
-/// How many entries of an index file are read at once at the end of a binary search.
-const SEARCH_BLOCK: u64 = 256;
+/// How much of an index file one step of a search reads, in bytes.
+const SEARCH_BLOCK: usize = 4_096;
 
 /// The largest transaction index that is believed beside a smaller log, in bytes. Every entry has a batch of at least 61
 /// bytes behind it, most of them in the same segment; one that was open at a barrier may have it before.
 const MAX_TRANSACTION_INDEX_SIZE: u64 = 64 << 20;
 
 /// How many entries of a transaction index are read at once.
-const TRANSACTION_BLOCK: usize = 4_096;
+const TRANSACTION_BLOCK: usize = 1_024;
 
 /// One segment of a log.
 ///
@@ -124,8 +124,11 @@ pub(crate) struct UsedSegment {
     log: Option<FileId>,
     writable: bool,
     indexes: Indexes,
-    index_files: [Option<FileId>; 2],
+    index_files: [Option<FileId>; 3],
     transactions: Option<TransactionIndex>,
+    /// What a search must know of each [`TRANSACTION_BLOCK`] of the file. `None`: not looked at yet.
+    // INVARIANT: of the file as it lies there, which is not replaced without this being dropped.
+    transaction_blocks: Option<Box<[TransactionBlock]>>,
     /// The file does not hold what is in memory, and has to be written whole.
     // INVARIANT: then the index is in memory.
     transactions_unwritten: bool,
@@ -143,8 +146,18 @@ enum Indexes {
     Unknown,
     /// In memory.
     Memory { offsets: OffsetIndex, times: TimeIndex },
-    /// On the disk, found to be good, with this many entries.
-    Files { offsets: u64, times: u64 },
+    /// On the disk, found to be good.
+    Files { offsets: FileIndex, times: FileIndex },
+}
+
+/// What is known of an index file: enough to guess where an entry is. Offsets are relative here.
+#[derive(Debug, Clone, Copy, Default)]
+struct FileIndex {
+    count: u64,
+    /// What the first entry is for; 0 without one.
+    first: i64,
+    /// What the last entry is for; 0 without one.
+    last: i64,
 }
 
 /// What a walk over a whole segment finds.
@@ -164,8 +177,9 @@ impl UsedSegment {
             log: None,
             writable: false,
             indexes: Indexes::Unknown,
-            index_files: [None, None],
+            index_files: [None, None, None],
             transactions: None,
+            transaction_blocks: None,
             transactions_unwritten: false,
             largest_timestamp: None,
             first_timestamp: None,
@@ -360,6 +374,11 @@ impl UsedSegment {
         let (true, Some(index)) = (self.transactions_unwritten, &self.transactions) else { return Ok(()) };
         let (is_empty, bytes) = (index.entries().is_empty(), index.encode());
         let path = self.path(FileKind::TransactionIndex);
+        self.transaction_blocks = None;
+        let [_, _, file] = &mut self.index_files;
+        if let Some(file) = file.take() {
+            io.close(file)?;
+        }
         if is_empty {
             durable::remove(io, &path)?;
         } else {
@@ -544,8 +563,7 @@ impl UsedSegment {
     /// Ends the time in which the segment is written: what is in memory of it is let go.
     pub(crate) fn deactivate(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
         if let Indexes::Memory { offsets, times } = &self.indexes {
-            let (offsets, times) = (to_u64(offsets.entries().len()), to_u64(times.entries().len()));
-            self.indexes = Indexes::Files { offsets, times };
+            self.indexes = files_of(self.base_offset, offsets, times);
         }
         self.transactions = None;
         self.writable = false;
@@ -780,11 +798,14 @@ impl UsedSegment {
             Indexes::Memory { offsets, .. } => Ok(Some(offsets.lookup(offset))),
             Indexes::Unknown => Ok(Some(0)),
             Indexes::Files { offsets, .. } => {
-                let (count, base) = (*offsets, self.base_offset);
+                let (index, base) = (*offsets, self.base_offset);
+                let wanted = offset.get().saturating_sub(base.get());
+                if wanted < index.first || index.count == 0 {
+                    return Ok(Some(0));
+                }
                 let file = self.index_file(io, FileKind::OffsetIndex)?;
-                let found = search(io, file, count, offset_index::ENTRY_SIZE, |raw| {
-                    let (relative, _) = offset_index::decode_entry(raw)?;
-                    Some(offset_index::absolute(base, relative)? <= offset)
+                let found = search(io, file, index, offset_index::ENTRY_SIZE, wanted, |raw| {
+                    offset_index::decode_entry(raw).map(|(relative, _)| i64::from(relative))
                 })?;
                 Ok(match found {
                     Search::Before => Some(0),
@@ -806,10 +827,13 @@ impl UsedSegment {
             Indexes::Memory { times, .. } => Ok(times.lookup(timestamp)),
             Indexes::Unknown => Ok(None),
             Indexes::Files { times, .. } => {
-                let (count, base) = (*times, self.base_offset);
+                let (index, base) = (*times, self.base_offset);
+                if timestamp.get() < index.first || index.count == 0 {
+                    return Ok(None);
+                }
                 let file = self.index_file(io, FileKind::TimeIndex)?;
-                let found = search(io, file, count, time_index::ENTRY_SIZE, |raw| {
-                    Some(time_index::decode_entry(raw)?.0 <= timestamp.get())
+                let found = search(io, file, index, time_index::ENTRY_SIZE, timestamp.get(), |raw| {
+                    time_index::decode_entry(raw).map(|(timestamp, _)| timestamp)
                 })?;
                 let Search::At(raw) = found else { return Ok(None) };
                 Ok(time_index::decode_entry(&raw).and_then(|(timestamp, relative)| {
@@ -822,9 +846,12 @@ impl UsedSegment {
 
     fn index_file(&mut self, io: &mut dyn Io, kind: FileKind) -> Result<FileId, IoError> {
         let path = self.path(kind);
-        let slot = usize::from(kind == FileKind::TimeIndex);
-        let [offsets, times] = &mut self.index_files;
-        let place = if slot == 0 { offsets } else { times };
+        let [offsets, times, transactions] = &mut self.index_files;
+        let place = match kind {
+            FileKind::TimeIndex => times,
+            FileKind::TransactionIndex => transactions,
+            _ => offsets,
+        };
         match place {
             Some(file) => Ok(*file),
             None => {
@@ -842,9 +869,21 @@ impl UsedSegment {
         }
         match self.index_file_counts(io)? {
             Some((offsets, times)) => {
-                self.indexes = Indexes::Files { offsets, times };
                 let last_offsets = self.last_offset_entry(io, offsets)?;
                 let last_time = self.last_time_entry(io, times)?;
+                let first_offset = self.first_offset_entry(io, offsets)?;
+                let first_time = self.first_time_entry(io, times)?;
+                let base = self.base_offset.get();
+                let relative = last_offsets.flatten().map(|(last, _)| last.get().saturating_sub(base));
+                let offsets = FileIndex {
+                    count: offsets,
+                    first: first_offset.unwrap_or(0),
+                    last: relative.unwrap_or(0),
+                };
+                let last = last_time.flatten().map(|last| last.timestamp.get());
+                let times =
+                    FileIndex { count: times, first: first_time.unwrap_or(0), last: last.unwrap_or(0) };
+                self.indexes = Indexes::Files { offsets, times };
                 let good = match (last_offsets, last_time) {
                     (Some(last_offsets), Some(last_time)) => {
                         self.check_last_entries(io, last_offsets, last_time)?.is_some()
@@ -908,6 +947,19 @@ impl UsedSegment {
         }))
     }
 
+    /// What the first entry is for, relative to the base; `None` if there is none, or it is no entry.
+    fn first_offset_entry(&mut self, io: &mut dyn Io, count: u64) -> Result<Option<i64>, SegmentError> {
+        let (kind, size) = (FileKind::OffsetIndex, offset_index::ENTRY_SIZE);
+        let raw = self.entry(io, kind, count.min(1).checked_sub(1), size)?;
+        Ok(raw.and_then(|raw| offset_index::decode_entry(&raw)).map(|(relative, _)| i64::from(relative)))
+    }
+
+    fn first_time_entry(&mut self, io: &mut dyn Io, count: u64) -> Result<Option<i64>, SegmentError> {
+        let (kind, size) = (FileKind::TimeIndex, time_index::ENTRY_SIZE);
+        let raw = self.entry(io, kind, count.min(1).checked_sub(1), size)?;
+        Ok(raw.and_then(|raw| time_index::decode_entry(&raw)).map(|(timestamp, _)| timestamp))
+    }
+
     fn last_entry(
         &mut self,
         io: &mut dyn Io,
@@ -915,9 +967,21 @@ impl UsedSegment {
         count: u64,
         entry_size: usize,
     ) -> Result<Option<Bytes>, SegmentError> {
-        let Some(last) = count.checked_sub(1) else { return Ok(None) };
+        self.entry(io, kind, count.checked_sub(1), entry_size)
+    }
+
+    /// The bytes of the entry with this number, if it is given one.
+    fn entry(
+        &mut self,
+        io: &mut dyn Io,
+        kind: FileKind,
+        number: Option<u64>,
+        entry_size: usize,
+    ) -> Result<Option<Bytes>, SegmentError> {
+        let Some(number) = number else { return Ok(None) };
         let file = self.index_file(io, kind)?;
-        Ok(Some(exact::read_up_to(io, file, last * to_u64(entry_size), entry_size)?.freeze()))
+        let at = number.saturating_mul(to_u64(entry_size));
+        Ok(Some(exact::read_up_to(io, file, at, entry_size)?.freeze()))
     }
 
     /// Builds the indexes again. Those of an older segment go to the disk, if it takes them.
@@ -933,11 +997,11 @@ impl UsedSegment {
         if self.writable || scan.stopped_by.is_some() {
             return Ok(());
         }
-        let counts = (to_u64(offsets.entries().len()), to_u64(times.entries().len()));
+        let files = files_of(self.base_offset, offsets, times);
         let written = write_index(io, &self.path(FileKind::OffsetIndex), offsets.encode())
             .and_then(|()| write_index(io, &self.path(FileKind::TimeIndex), times.encode()));
         match written {
-            Ok(()) => self.indexes = Indexes::Files { offsets: counts.0, times: counts.1 },
+            Ok(()) => self.indexes = files,
             // A full or read-only disk: they stay in memory.
             Err(error) => tracing::warn!(%error, "the indexes were built again, but not written"),
         }
@@ -958,7 +1022,7 @@ impl UsedSegment {
             return Ok(known);
         }
         if let Indexes::Files { times, .. } = self.indexes {
-            let last = self.last_time_entry(io, times)?.flatten();
+            let last = self.last_time_entry(io, times.count)?.flatten();
             self.largest_timestamp = Some(last);
         }
         Ok(self.largest_timestamp.flatten())
@@ -1037,6 +1101,9 @@ impl UsedSegment {
     }
 
     /// Adds what overlaps `[from, end)` to `found`; true if no later segment can hold more.
+    ///
+    /// The file of a segment that is not written is read whole once, when this is first asked; afterwards only the blocks
+    /// of it in which an entry may overlap.
     pub(crate) fn collect_aborted(
         &mut self,
         io: &mut dyn Io,
@@ -1047,15 +1114,85 @@ impl UsedSegment {
         if let Some(index) = &self.transactions {
             return Ok(index.collect(from, end, found));
         }
-        let path = self.path(FileKind::TransactionIndex);
-        let mut complete = false;
-        let limit = self.size.max(MAX_TRANSACTION_INDEX_SIZE);
-        each_transaction_block(io, &path, self.base_offset, limit, |block| {
-            complete = block.collect(from, end, found);
-            !complete
-        })?;
-        Ok(complete)
+        let blocks = match self.transaction_blocks.take() {
+            Some(blocks) => blocks,
+            None => self.read_transaction_blocks(io)?,
+        };
+        let collected = self.collect_from_blocks(io, &blocks, from, end, found);
+        self.transaction_blocks = Some(blocks);
+        collected
     }
+
+    fn read_transaction_blocks(&mut self, io: &mut dyn Io) -> Result<Box<[TransactionBlock]>, SegmentError> {
+        let path = self.path(FileKind::TransactionIndex);
+        let limit = self.size.max(MAX_TRANSACTION_INDEX_SIZE);
+        let mut blocks: Vec<TransactionBlock> = Vec::new();
+        let mut unordered = None;
+        each_transaction_block(io, &path, self.base_offset, limit, |block| {
+            let first = block.entries().first().map(|entry| entry.last_offset);
+            if first < blocks.last().map(|before| before.last_offset) {
+                unordered = Some(blocks.len() * TRANSACTION_BLOCK);
+                return false;
+            }
+            blocks.extend(TransactionBlock::of(block.entries()));
+            true
+        })?;
+        match unordered {
+            Some(entry) => Err(SegmentError::TransactionIndex { path, source: IndexError::Order { entry } }),
+            None => Ok(blocks.into_boxed_slice()),
+        }
+    }
+
+    fn collect_from_blocks(
+        &mut self,
+        io: &mut dyn Io,
+        blocks: &[TransactionBlock],
+        from: Offset,
+        end: Offset,
+        found: &mut Vec<AbortedTransaction>,
+    ) -> Result<bool, SegmentError> {
+        let start = blocks.partition_point(|block| block.last_offset < from);
+        let before = start.checked_sub(1).and_then(|before| blocks.get(before));
+        // Last stable offsets never go down, so the last entry of a block speaks for all of it.
+        if before.is_some_and(|before| before.last_stable_offset >= end) {
+            return Ok(true);
+        }
+        for (number, block) in blocks.iter().enumerate().skip(start) {
+            if block.smallest < end {
+                let file = self.index_file(io, FileKind::TransactionIndex)?;
+                let at = to_u64(number * TRANSACTION_BLOCK * transaction_index::ENTRY_SIZE);
+                let bytes = exact::read_exact(io, file, at, block.count * transaction_index::ENTRY_SIZE)?;
+                let entries = TransactionIndex::decode(self.base_offset, &bytes).map_err(|source| {
+                    let path = self.path(FileKind::TransactionIndex);
+                    SegmentError::TransactionIndex { path, source }
+                })?;
+                if entries.collect(from, end, found) {
+                    return Ok(true);
+                }
+            }
+            if block.last_stable_offset >= end {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What is known of the files of these indexes.
+fn files_of(base: Offset, offsets: &OffsetIndex, times: &TimeIndex) -> Indexes {
+    let relative = |entry: offset_index::OffsetIndexEntry| entry.offset.get().saturating_sub(base.get());
+    let offsets = FileIndex {
+        count: to_u64(offsets.entries().len()),
+        first: offsets.entries().next().map_or(0, relative),
+        last: offsets.entries().next_back().map_or(0, relative),
+    };
+    let timestamp = |entry: TimestampOffset| entry.timestamp.get();
+    let times = FileIndex {
+        count: to_u64(times.entries().len()),
+        first: times.entries().next().map_or(0, timestamp),
+        last: times.last().map_or(0, timestamp),
+    };
+    Indexes::Files { offsets, times }
 }
 
 /// Reads a transaction index block by block, until `each` says that it is enough.
@@ -1071,28 +1208,35 @@ fn each_transaction_block(
         Err(error) if error.is_not_found() => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    let size = TRANSACTION_BLOCK * transaction_index::ENTRY_SIZE;
-    let mut at = 0;
-    let read = loop {
-        if at > limit {
-            let source = IndexError::TooLarge { limit };
-            break Err(SegmentError::TransactionIndex { path: path.to_path_buf(), source });
-        }
-        let bytes = match exact::read_up_to(io, file, at, size) {
-            Ok(bytes) => bytes,
-            Err(error) => break Err(error.into()),
-        };
-        if bytes.is_empty() {
-            break Ok(());
-        }
-        match TransactionIndex::decode(base, &bytes) {
-            Ok(block) if !each(&block) => break Ok(()),
-            Ok(_) => at += to_u64(bytes.len()),
-            Err(source) => break Err(SegmentError::TransactionIndex { path: path.to_path_buf(), source }),
-        }
-    };
+    let read = walk_transaction_blocks(io, file, path, base, limit, &mut each);
     io.close(file)?;
     read
+}
+
+fn walk_transaction_blocks(
+    io: &mut dyn Io,
+    file: FileId,
+    path: &Path,
+    base: Offset,
+    limit: u64,
+    each: &mut impl FnMut(&TransactionIndex) -> bool,
+) -> Result<(), SegmentError> {
+    let invalid = |source| SegmentError::TransactionIndex { path: path.to_path_buf(), source };
+    let end = io.len(file)?;
+    if end > limit {
+        return Err(invalid(IndexError::TooLarge { limit }));
+    }
+    let most = TRANSACTION_BLOCK * transaction_index::ENTRY_SIZE;
+    let mut at = 0;
+    while at < end {
+        let size = usize::try_from(end - at).unwrap_or(most).min(most);
+        let bytes = exact::read_exact(io, file, at, size)?;
+        if !each(&TransactionIndex::decode(base, &bytes).map_err(invalid)?) {
+            return Ok(());
+        }
+        at += to_u64(size);
+    }
+    Ok(())
 }
 
 fn read_if_small(io: &mut dyn Io, path: &Path) -> Result<Option<Bytes>, IoError> {
@@ -1122,40 +1266,70 @@ enum Search {
     Broken,
 }
 
-/// The last entry of an index file for which `not_above` holds, which must hold for a prefix of the entries.
+/// The last entry of an index file that is not above `wanted`; `key` says what an entry is for.
+///
+/// Entries are about evenly spread in most logs, so where it is can be guessed, and a guess reads a block around it. Every
+/// other step halves what is left, so that a log in which they are not costs twice a binary search and no more.
+///
+/// Cost: one read of a block of 4 KiB in most logs, or two.
 fn search(
     io: &mut dyn Io,
     file: FileId,
-    count: u64,
+    index: FileIndex,
     entry_size: usize,
-    not_above: impl Fn(&[u8]) -> Option<bool>,
+    wanted: i64,
+    key: impl Fn(&[u8]) -> Option<i64>,
 ) -> Result<Search, SegmentError> {
     let size = to_u64(entry_size);
-    let (mut low, mut high) = (0, count);
-    // INVARIANT: it holds for entries below `low` and for none from `high`.
-    while high - low > SEARCH_BLOCK {
-        let middle = low + (high - low) / 2;
-        let raw = exact::read_up_to(io, file, middle * size, entry_size)?;
-        match not_above(&raw) {
-            Some(true) => low = middle + 1,
-            Some(false) => high = middle,
-            None => return Ok(Search::Broken),
+    let per_block = to_u64(SEARCH_BLOCK) / size;
+    let (mut low, mut high) = (0, index.count);
+    // INVARIANT: entries below `low` are not above what is wanted, and those from `high` are; the best of the former:
+    let mut best = None;
+    let (mut low_key, mut high_key) = (index.first, index.last);
+    for step in 0_u32.. {
+        if low >= high {
+            break;
         }
-    }
-    // One before `low`, which is the answer if none of the block is.
-    let first = low.saturating_sub(1);
-    let wanted = usize::try_from((high - first) * size).unwrap_or(usize::MAX);
-    let block = exact::read_up_to(io, file, first * size, wanted)?.freeze();
-    if block.len() != wanted {
-        return Ok(Search::Broken);
-    }
-    let mut found = Search::Before;
-    for (number, raw) in block.chunks_exact(entry_size).enumerate() {
-        match not_above(raw) {
-            Some(true) => found = Search::At(block.slice(number * entry_size..(number + 1) * entry_size)),
-            Some(false) => break,
-            None => return Ok(Search::Broken),
+        let left = high - low;
+        let guess = if step % 2 == 0 && low_key <= high_key {
+            // The product does not overflow: a key has 64 bits, and a count of entries in a file fewer.
+            let part = i128::from(wanted.clamp(low_key, high_key)) - i128::from(low_key);
+            let whole = (i128::from(high_key) - i128::from(low_key)).max(1);
+            low + u64::try_from(i128::from(left) * part / whole).unwrap_or(0).min(left)
+        } else {
+            low + left / 2
+        };
+        let first = guess.saturating_sub(per_block / 2).clamp(low, high.saturating_sub(per_block).max(low));
+        let count = (high - first).min(per_block);
+        let Ok(bytes) = usize::try_from(count * size) else { return Ok(Search::Broken) };
+        let block = exact::read_up_to(io, file, first * size, bytes)?.freeze();
+        let mut entries = block.chunks_exact(entry_size);
+        let (Some(start), Some(end)) = (entries.next(), entries.next_back().or(block.get(..entry_size)))
+        else {
+            return Ok(Search::Broken);
+        };
+        let (Some(start), Some(end)) = (key(start), key(end)) else { return Ok(Search::Broken) };
+        if block.len() != bytes || start > end {
+            return Ok(Search::Broken);
         }
+        if start > wanted {
+            (high, high_key) = (first, start);
+            continue;
+        }
+        (low, low_key) = (first + count, end);
+        let mut at = 0;
+        for (number, raw) in block.chunks_exact(entry_size).enumerate() {
+            match key(raw) {
+                Some(key) if key <= wanted => at = number,
+                Some(_) => {
+                    // What is wanted lies between two entries of this block.
+                    high = low;
+                    break;
+                }
+                None => return Ok(Search::Broken),
+            }
+        }
+        best = Some(block.slice(at * entry_size..(at + 1) * entry_size));
     }
-    Ok(found)
+    Ok(best.map_or(Search::Before, Search::At))
 }

@@ -45,11 +45,42 @@ impl AbortedTransaction {
     }
 }
 
+/// How many entries in memory are skipped at once by a search.
+const BLOCK: usize = 256;
+
 /// The transaction index of a segment, in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TransactionIndex {
     // INVARIANT: last offsets never go down.
     entries: Vec<AbortedTransaction>,
+    /// The smallest first offset of each [`BLOCK`] of entries.
+    smallest: Vec<Offset>,
+}
+
+/// What a search must know of a run of entries to pass over it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TransactionBlock {
+    /// How many there are.
+    pub(crate) count: usize,
+    /// The smallest first offset.
+    pub(crate) smallest: Offset,
+    /// The last offset of the last entry: none of the others is above.
+    pub(crate) last_offset: Offset,
+    /// The last stable offset of the last entry.
+    pub(crate) last_stable_offset: Offset,
+}
+
+impl TransactionBlock {
+    /// All of these entries; `None` if there are none.
+    pub(crate) fn of(entries: &[AbortedTransaction]) -> Option<TransactionBlock> {
+        let last = entries.last()?;
+        Some(TransactionBlock {
+            count: entries.len(),
+            smallest: entries.iter().map(|entry| entry.first_offset).min()?,
+            last_offset: last.last_offset,
+            last_stable_offset: last.last_stable_offset,
+        })
+    }
 }
 
 impl TransactionIndex {
@@ -66,7 +97,8 @@ impl TransactionIndex {
         if !bytes.len().is_multiple_of(ENTRY_SIZE) {
             return Err(IndexError::Size { size: bytes.len(), entry_size: ENTRY_SIZE });
         }
-        let mut index = TransactionIndex { entries: Vec::with_capacity(bytes.len() / ENTRY_SIZE) };
+        let mut index = TransactionIndex::new();
+        index.entries.reserve_exact(bytes.len() / ENTRY_SIZE);
         for (entry, raw) in bytes.chunks_exact(ENTRY_SIZE).enumerate() {
             let (version, rest) = raw.split_at(2);
             let version = version.first_chunk().copied().map(i16::from_be_bytes).unwrap_or(-1);
@@ -116,6 +148,12 @@ impl TransactionIndex {
         if self.entries.last().is_some_and(|last| aborted.last_offset < last.last_offset) {
             return false;
         }
+        match self.smallest.last_mut() {
+            Some(smallest) if !self.entries.len().is_multiple_of(BLOCK) => {
+                *smallest = aborted.first_offset.min(*smallest);
+            }
+            _ => self.smallest.push(aborted.first_offset),
+        }
         self.entries.push(aborted);
         true
     }
@@ -124,25 +162,42 @@ impl TransactionIndex {
     pub fn truncate_to(&mut self, offset: Offset) {
         let kept = self.entries.partition_point(|entry| entry.last_offset < offset);
         self.entries.truncate(kept);
+        self.smallest.truncate(kept.div_ceil(BLOCK));
+        let rest = self.entries.chunks(BLOCK).next_back().and_then(TransactionBlock::of);
+        if let (Some(smallest), Some(rest)) = (self.smallest.last_mut(), rest) {
+            *smallest = rest.smallest;
+        }
     }
 
-    /// Adds to `found` what overlaps `[from, end)`; true if no later segment can hold more.
+    /// Adds to `found` what overlaps `[from, end)`, in the order of the file; true if no later segment can hold more.
     ///
-    /// Kafka: `TransactionIndex.collectAbortedTxns`.
+    /// Cost: a binary search, then one look at each entry that may overlap and at each 256 others up to the first whose
+    /// last stable offset is `end` or above. A transaction that stays open long makes these many: nothing of what ends
+    /// meanwhile is passed over one by one.
+    ///
+    /// Kafka: `TransactionIndex.collectAbortedTxns`, which looks at every entry from the first one on.
     pub fn collect(&self, from: Offset, end: Offset, found: &mut Vec<AbortedTransaction>) -> bool {
-        let start = self.entries.partition_point(|entry| entry.last_offset < from);
-        for entry in self.entries.iter().take(start) {
-            if entry.last_stable_offset >= end {
-                return true;
-            }
+        let mut at = self.entries.partition_point(|entry| entry.last_offset < from);
+        let before = at.checked_sub(1).and_then(|before| self.entries.get(before));
+        if before.is_some_and(|before| before.last_stable_offset >= end) {
+            return true;
         }
-        for entry in self.entries.iter().skip(start) {
-            if entry.first_offset < end {
-                found.push(*entry);
+        while at < self.entries.len() {
+            let block = at / BLOCK;
+            let block_end = block.saturating_add(1).saturating_mul(BLOCK).min(self.entries.len());
+            let entries = self.entries.get(at..block_end).unwrap_or_default();
+            let skips = self.smallest.get(block).is_some_and(|smallest| *smallest >= end);
+            // Last stable offsets never go down, so the last one speaks for those that are passed over.
+            let looked_at = if skips { entries.len().saturating_sub(1) } else { 0 };
+            for entry in entries.iter().skip(looked_at) {
+                if entry.first_offset < end {
+                    found.push(*entry);
+                }
+                if entry.last_stable_offset >= end {
+                    return true;
+                }
             }
-            if entry.last_stable_offset >= end {
-                return true;
-            }
+            at = block_end;
         }
         false
     }
@@ -219,7 +274,76 @@ mod tests {
         assert_eq!(collect(31, 40), (vec![], false));
     }
 
+    /// Kafka's own search, entry by entry.
+    fn plain(index: &TransactionIndex, from: Offset, end: Offset) -> Vec<AbortedTransaction> {
+        let mut found = Vec::new();
+        for entry in index.entries() {
+            if entry.last_offset >= from && entry.first_offset < end {
+                found.push(*entry);
+            }
+            if entry.last_stable_offset >= end {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Transactions as a log ends them: `steps` says how many more were begun before each end, and which one ends.
+    fn history(steps: &[(u8, u8)]) -> TransactionIndex {
+        let mut index = TransactionIndex::new();
+        let (mut open, mut next): (Vec<i64>, i64) = (Vec::new(), 0);
+        for (begun, ends) in steps {
+            for _ in 0..*begun {
+                open.push(next);
+                next += 1;
+            }
+            if open.is_empty() {
+                continue;
+            }
+            let first = open.remove(usize::from(*ends) % open.len());
+            let stable = open.first().copied().unwrap_or(next + 1);
+            assert!(index.append(aborted(first, first, next, stable)));
+            next += 1;
+        }
+        index
+    }
+
+    #[test]
+    fn a_long_transaction_does_not_make_each_search_look_at_all_that_ended_meanwhile() {
+        // The first one stays open while a hundred thousand others are aborted; then it is.
+        let mut index = TransactionIndex::new();
+        for number in 1..100_000 {
+            assert!(index.append(aborted(number, 2 * number, 2 * number + 1, 0)));
+        }
+        assert!(index.append(aborted(0, 0, 200_000, 200_001)));
+        let mut found = Vec::new();
+        assert!(index.collect(at(4), at(9), &mut found));
+        let ids: Vec<i64> = found.iter().map(|entry| entry.producer_id.get()).collect();
+        assert_eq!(ids, [2, 3, 4, 0]);
+        // 390 blocks of them are passed over by one look each.
+        let looked_at = index.smallest.iter().filter(|smallest| **smallest < at(9)).count();
+        assert_eq!((looked_at, index.smallest.len()), (2, 391));
+    }
+
     proptest! {
+        #[test]
+        fn a_search_finds_what_a_walk_over_every_entry_finds(
+            steps in proptest::collection::vec((0_u8..4, any::<u8>()), 0..900),
+            from in 0_i64..2_000,
+            size in 0_i64..600,
+            cut in 0_i64..2_500,
+        ) {
+            let mut index = history(&steps);
+            for _ in 0..2 {
+                let mut found = Vec::new();
+                let complete = index.collect(at(from), at(from + size), &mut found);
+                prop_assert_eq!(&found, &plain(&index, at(from), at(from + size)));
+                let stable = index.entries().last().map(|entry| entry.last_stable_offset);
+                prop_assert_eq!(complete, stable.is_some_and(|stable| stable >= at(from + size)));
+                index.truncate_to(at(cut));
+            }
+        }
+
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..140)) {
             if let Ok(index) = TransactionIndex::decode(Offset::ZERO, &bytes) {

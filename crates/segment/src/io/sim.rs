@@ -128,6 +128,11 @@ impl SimDisk {
         self.state().ops
     }
 
+    /// How many reads of files were submitted so far.
+    pub fn read_count(&self) -> u64 {
+        self.state().reads
+    }
+
     /// Turns the machine off with change number `op`: that one may have happened or not, as any unsynced one, and
     /// everything after it fails. Then call [`SimDisk::crash`].
     pub fn crash_at(&self, op: u64) {

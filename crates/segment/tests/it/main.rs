@@ -11,6 +11,7 @@ mod many;
 mod model;
 mod mutants;
 mod pwrite;
+mod reads;
 #[cfg(target_os = "linux")]
 mod select;
 mod sim;

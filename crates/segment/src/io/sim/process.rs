@@ -495,7 +495,7 @@ impl Io for SimIo {
                         let what = *what;
                         state.count(|| format!("sync {} {what:?}", path.display()));
                     }
-                    Op::Read { .. } => {}
+                    Op::Read { .. } => state.reads += 1,
                 }
                 let op_number = state.ops;
                 let queued = Queued { number, op_number, inode, due_ns, age: 0, what };
