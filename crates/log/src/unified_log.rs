@@ -17,6 +17,7 @@ use weir_segment::{AbortedTransaction, LocalLog, SegmentError};
 
 use crate::config::{Durability, LogConfig, OpenOptions};
 use crate::error::{ChangeError, ReadError};
+use crate::tail::{HotTail, TailMemory, TailWriter};
 use crate::view::LogView;
 
 mod append;
@@ -25,6 +26,7 @@ mod read;
 mod retention;
 
 pub use read::Read;
+pub(crate) use read::bounded_by_barriers;
 
 /// One segment, as told to tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub struct UnifiedLog {
     /// The lowest offset at which it was cut since somebody asked.
     cut_to: Option<Offset>,
     view: Arc<LogView>,
+    // INVARIANT: it shows `view`.
+    tail: TailWriter,
 }
 
 impl UnifiedLog {
@@ -92,7 +96,9 @@ impl UnifiedLog {
             loaded;
         let high_watermark = log.log_end_offset();
         psm.on_high_watermark(high_watermark);
-        let view = view_of(&log, &psm, &epochs, log_start_offset, high_watermark);
+        let view = Arc::new(view_of(&log, &psm, &epochs, log_start_offset, high_watermark));
+        let (no_tail, no_memory) = (HotTail::new(), TailMemory::new(0));
+        let tail = TailWriter::attach(no_tail, no_memory, Arc::clone(&view), high_watermark);
         let log = Self {
             dir: dir.to_path_buf(),
             side_dir: options.side_dir,
@@ -107,7 +113,8 @@ impl UnifiedLog {
             epochs_unsaved,
             offline: false,
             cut_to: None,
-            view: Arc::new(view),
+            view,
+            tail,
         };
         Ok((log, report))
     }
@@ -117,6 +124,12 @@ impl UnifiedLog {
     /// Gives it what a shard shares among its logs: see [`LocalLog::attach`].
     pub fn attach(&mut self, owner: u32, pool: BufferPool) {
         self.log.attach(owner, pool);
+    }
+
+    /// Shows this log, from now on, in `tail`: its view, and what is appended, as long as `memory` has room for it. Readers
+    /// with a handle on `tail` need no shard for it.
+    pub fn attach_tail(&mut self, tail: HotTail, memory: TailMemory) {
+        self.tail = TailWriter::attach(tail, memory, self.view(), self.log.log_end_offset());
     }
 
     /// Submits what was appended, as far as writes in flight and the queue allow: see [`LocalLog::flush`].
@@ -196,6 +209,7 @@ impl UnifiedLog {
             return None;
         }
         self.view = Arc::new(view);
+        self.tail.publish(&self.view);
         Some(self.view())
     }
 

@@ -190,6 +190,7 @@ impl UnifiedLog {
                 return Err(AppendError::Log { source });
             }
         };
+        self.tail.push(bytes, self.log.log_end_offset());
         let mut written = Written { barriers: Vec::new(), tolerated_count: 0 };
         let mut rolled = done.rolled.iter().copied().peekable();
         let mut segment = first_segment;
@@ -262,6 +263,7 @@ impl UnifiedLog {
         if entries.is_empty() {
             return Ok(());
         }
+        self.tail.push_aborted(&entries, applied.barrier.is_some());
         if segment == self.log.active().base_offset() {
             return entries.into_iter().try_for_each(|entry| self.log.append_aborted(io, entry));
         }

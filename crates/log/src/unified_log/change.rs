@@ -35,6 +35,7 @@ impl UnifiedLog {
         let removed = weir_recovery::remove_snapshots(io, &self.dir, |at| at > end);
         self.or_offline(removed)?;
         self.note_cut(end);
+        self.tail.clear(end);
         let cut = self.log.truncate_to(io, offset);
         let cut = self.or_offline(cut)?;
         assert_eq!(cut, end, "the log ends where the partition file says that it was cut");
@@ -92,6 +93,7 @@ impl UnifiedLog {
         let removed = weir_recovery::remove_snapshots(io, &self.dir, |_| true);
         self.or_offline(removed)?;
         self.note_cut(Offset::ZERO);
+        self.tail.clear(offset);
         let cut = self.log.truncate_fully_and_start_at(io, offset);
         self.or_offline(cut)?;
         self.file.set_checked(offset);

@@ -25,10 +25,13 @@ pub struct Read {
 impl UnifiedLog {
     /// Reads whole batches from the one that holds `from`, at most `max_bytes`, or one batch if `at_least_one`.
     ///
-    /// An uncommitted read ends at the high watermark, a committed one at the last stable offset; both end at a segment's
-    /// end. A committed read lists the aborted transactions that overlap the bytes, ascending by first offset. If one of
-    /// them was aborted at a barrier, the bytes end just before that barrier: clients keep an aborted producer id until
-    /// they see a marker in the same response, and a barrier is none (law B4).
+    /// An uncommitted read ends at the high watermark, a committed one at the last stable offset; both may end sooner, at
+    /// a segment's end or where an append ended. A committed read lists the aborted transactions that overlap the bytes,
+    /// ascending by first offset. If one of them was aborted at a barrier, the bytes end just before that barrier: clients
+    /// keep an aborted producer id until they see a marker in the same response, and a barrier is none (law B4).
+    ///
+    /// Cost: none of the disk if all of it is in memory ([`UnifiedLog::attach_tail`]); else one read of the batches, and
+    /// small ones to find them and to list aborted transactions, however many of these there are.
     ///
     /// # Errors
     /// [`ReadError::OffsetOutOfRange`] below the log start or above the log end; [`ReadError::Log`].
@@ -42,6 +45,9 @@ impl UnifiedLog {
         isolation: Isolation,
         at_least_one: bool,
     ) -> Result<Read, ReadError> {
+        if let Some(read) = self.tail.reader().read(from, max_bytes, isolation, at_least_one) {
+            return Ok(read);
+        }
         let view = self.view();
         // Kafka: a position between the high watermark and the log end is in range, and answered with nothing.
         let end_offset = self.log.log_end_offset();
@@ -62,24 +68,10 @@ impl UnifiedLog {
             return Ok(Read { bytes: slice.bytes, view, aborted: Vec::new() });
         };
         let upper_bound = self.upper_bound(slice.next_offset);
-        let mut aborted = self.log.aborted_in_range(io, from, upper_bound).map_err(failed)?;
-        // At a barrier: listed only if its records are among the bytes, and then the bytes end before the barrier.
-        let at_barrier = |entry: &AbortedTransaction| self.file.aborted_at_barrier(entry.last_offset);
-        let first_barrier = aborted
-            .iter()
-            .filter(|entry| {
-                at_barrier(entry)
-                    && entry.last_offset > first_base_offset
-                    && entry.first_offset < slice.next_offset
-            })
-            .map(|entry| entry.last_offset)
-            .min();
-        let end_of_bytes = first_barrier.map_or(slice.next_offset, |barrier| barrier.min(slice.next_offset));
-        aborted.retain(|entry| {
-            !at_barrier(entry) || (entry.last_offset > first_base_offset && entry.first_offset < end_of_bytes)
-        });
-        aborted.sort_by_key(|entry| (entry.first_offset, entry.last_offset));
-        let bytes = cut_at(slice.bytes, end_of_bytes);
+        let aborted = self.log.aborted_in_range(io, from, upper_bound).map_err(failed)?;
+        let at_barrier = |at| self.file.aborted_at_barrier(at);
+        let (bytes, aborted) =
+            bounded_by_barriers(slice.bytes, aborted, first_base_offset, slice.next_offset, at_barrier);
         Ok(Read { bytes, view, aborted })
     }
 
@@ -97,8 +89,35 @@ impl UnifiedLog {
     }
 }
 
+/// What of these bytes a committed reader gets, and with which aborted transactions, ascending by first offset.
+///
+/// Inputs: the transactions that overlap the bytes, which begin with the batch at `first_base_offset` and end at
+/// `next_offset`; `at_barrier` says whether one that ends there was aborted at a barrier, and not by an ABORT.
+///
+/// Law B4: one that was aborted at a barrier is listed only if its records may be among the bytes, and then the bytes end
+/// before the barrier.
+pub(crate) fn bounded_by_barriers(
+    bytes: Bytes,
+    mut aborted: Vec<AbortedTransaction>,
+    first_base_offset: Offset,
+    next_offset: Offset,
+    at_barrier: impl Fn(Offset) -> bool,
+) -> (Bytes, Vec<AbortedTransaction>) {
+    let concerns = |entry: &AbortedTransaction, end: Offset| {
+        entry.last_offset > first_base_offset && entry.first_offset < end
+    };
+    let ends_at = aborted
+        .iter()
+        .filter(|entry| at_barrier(entry.last_offset) && concerns(entry, next_offset))
+        .map(|entry| entry.last_offset)
+        .fold(next_offset, Offset::min);
+    aborted.retain(|entry| !at_barrier(entry.last_offset) || concerns(entry, ends_at));
+    aborted.sort_by_key(|entry| (entry.first_offset, entry.last_offset));
+    (if ends_at < next_offset { cut_at(&bytes, ends_at) } else { bytes }, aborted)
+}
+
 /// The batches that end at or below `end`.
-fn cut_at(bytes: Bytes, end: Offset) -> Bytes {
+fn cut_at(bytes: &Bytes, end: Offset) -> Bytes {
     let mut size = 0;
     while let Ok(batch) = RecordBatch::parse_without_crc(&bytes[size..]) {
         if batch.next_offset() > end {

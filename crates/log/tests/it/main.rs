@@ -6,9 +6,12 @@ mod crash;
 mod crash_enumeration;
 mod edges;
 mod golden;
+mod golden_reads;
 mod laws;
 mod splits;
 mod support;
+mod tail;
+mod timestamps;
 
 #[test]
 fn every_file_here_is_a_module() {
