@@ -11,6 +11,7 @@
 //! printed. Durable figures depend on the file system: without a journal a sync is cheaper than usual.
 
 pub mod batches;
+pub mod newest;
 pub mod plain;
 pub mod sections;
 pub mod shard;

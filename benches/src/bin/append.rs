@@ -10,12 +10,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use weir_benches::append::newest;
 use weir_benches::append::sections::{self, Options, Section};
 use weir_benches::{chart, cost};
 
 const HELP: &str = "\
 usage: append [FLAGS]
-  --only SECTIONS    some of groups,sizes,latency,partitions,readers,scan,lookup,idle (default: all)
+  --only SECTIONS    some of groups,sizes,latency,partitions,readers,newest,scan,lookup,idle (default: all)
   --runs N           runs of each row, by turns (5)
   --mib N            MiB of a throughput run (512)
   --appends N        durable appends of a latency run (3000)
@@ -30,12 +31,13 @@ usage: append [FLAGS]
 
 type Measure = fn(&Options) -> Result<Section>;
 
-const SECTIONS: [(&str, &str, Measure); 8] = [
+const SECTIONS: [(&str, &str, Measure); 9] = [
     ("groups", "group commit, 16 KiB batches, one partition", sections::groups),
     ("sizes", "one batch an append, one partition", sections::sizes),
     ("latency", "one durable append of 16 KiB at a time", sections::latency),
     ("partitions", "ten durable appends a second to each of many partitions", sections::partitions),
     ("readers", "ten readers behind a writer", sections::readers),
+    ("newest", "reads of what was appended last, from memory and from the disk", newest::newest),
     ("scan", "a log read in order", sections::scan),
     ("lookup", "the batch of a random offset", sections::lookup),
     ("idle", "an open log and nothing to do", sections::idle),

@@ -84,6 +84,7 @@ fn every_section_prints_its_rows_and_draws() {
             "  p99 us",
             "  syncs/append",
             ", 2 s behind",
+            ", 1 MiB appends, 64 KiB from memory",
             ", cold",
             ", closed segment",
             "  % of a core",

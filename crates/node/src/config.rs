@@ -177,6 +177,8 @@ pub struct Config {
     pub max_request_bytes: usize,
     /// Bytes of requests in memory at once.
     pub queued_max_bytes: usize,
+    /// Bytes of what was appended last that are kept in memory for readers.
+    pub tail_bytes: u64,
     /// Connections at once.
     pub max_connections: usize,
     /// How long a connection may be without a request.
@@ -367,6 +369,7 @@ impl Raw {
         let queued: i64 = self.number("queued.max.request.bytes");
         let max_request_bytes: usize = self.number("socket.request.max.bytes");
         let queued_max_bytes = usize::try_from(queued).unwrap_or_else(|_| memory_share());
+        let tail: i64 = self.number("weir.tail.bytes");
         Ok(Config {
             listener,
             advertised,
@@ -386,6 +389,7 @@ impl Raw {
             max_request_bytes,
             // One request of the largest size must always fit.
             queued_max_bytes: queued_max_bytes.max(max_request_bytes),
+            tail_bytes: u64::try_from(tail).unwrap_or_else(|_| machine_memory() / 8),
             max_connections: self.number("max.connections"),
             max_idle: Duration::from_millis(self.number("connections.max.idle.ms")),
             auto_create_topics: self.text("auto.create.topics.enable") == Some("true"),
@@ -434,10 +438,17 @@ impl Raw {
 
 /// An eighth of the machine's memory, between 128 MiB and 4 GiB.
 fn memory_share() -> usize {
+    usize::try_from(machine_memory() / 8).unwrap_or(usize::MAX).clamp(128 << 20, 4 << 30)
+}
+
+/// The machine's memory in bytes, or what a container may use of it; 0 if nobody says.
+fn machine_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
-    let bytes = kib.and_then(|kib| kib.trim().parse::<usize>().ok()).unwrap_or(0).saturating_mul(1024);
-    (bytes / 8).clamp(128 << 20, 4 << 30)
+    let bytes = kib.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024);
+    // "max" where there is no limit.
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    bytes.min(limit.and_then(|limit| limit.trim().parse().ok()).unwrap_or(u64::MAX))
 }
 
 fn absolute(dir: &str) -> PathBuf {

@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use weir_format::{LeaderEpoch, Offset, TimestampType};
-use weir_log::{Durability, LogConfig, OpenOptions};
+use weir_log::{Durability, LogConfig, OpenOptions, TailMemory};
 use weir_psm::PsmConfig;
 use weir_segment::io::select::{IoConfig, SelectError, WantedBackend, select};
 use weir_segment::io::{Io, durable};
@@ -171,8 +171,9 @@ impl Node {
                 Ok(io)
             })
         };
-        let shards =
-            Shards::start((0..config.shards).map(|_| open()).collect(), config.flush == Flush::Interval)?;
+        let tail = TailMemory::new(config.tail_bytes);
+        let open = (0..config.shards).map(|_| open()).collect();
+        let shards = Shards::start(open, config.flush == Flush::Interval, tail)?;
         let placement = opened.dirs.iter().map(|dir| dir.found.len()).collect();
         let node = Arc::new(Self {
             config,

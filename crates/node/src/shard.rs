@@ -21,7 +21,9 @@ use bytes::BytesMut;
 use crossbeam_channel::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use weir_format::{LeaderEpoch, Offset};
-use weir_log::{AppendError, Appended, ChangeError, Isolation, LogView, Read, ReadError, UnifiedLog};
+use weir_log::{
+    AppendError, Appended, ChangeError, HotTail, Isolation, LogView, Read, ReadError, TailMemory, UnifiedLog,
+};
 use weir_psm::AppendOrigin;
 use weir_segment::io::{Io, IoWaker};
 
@@ -35,6 +37,9 @@ use worker::Shard;
 
 /// Requests that may wait for one shard; a caller beyond them waits for room.
 const QUEUE: usize = 1024;
+
+/// Compressed batches of a shard's partitions that are looked into at once, each on a thread of its own.
+const LOOKUPS: usize = 2;
 
 /// Where a partition's log stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,6 +139,7 @@ enum Request {
     Open {
         spec: Box<PartitionSpec>,
         status: watch::Sender<PartitionStatus>,
+        tail: HotTail,
     },
     Append {
         id: PartitionId,
@@ -224,6 +230,8 @@ pub struct LogPoints {
 pub struct ShardHandle {
     requests: Sender<(Request, Option<OwnedSemaphorePermit>)>,
     room: Arc<Semaphore>,
+    /// For those who decompress a batch to find a record in it: each may need much memory.
+    lookups: Arc<Semaphore>,
     waker: IoWaker,
 }
 
@@ -281,9 +289,9 @@ impl ShardHandle {
         let (id, topic) = (spec.id, Arc::from(spec.topic.as_str()));
         let first = PartitionStatus { leadership: spec.leadership.clone(), log: LogStatus::Loading };
         let (status, watcher) = watch::channel(first);
-        let room = self.room().await?;
-        self.send(Request::Open { spec: Box::new(spec), status }, Some(room))?;
-        Ok(PartitionHandle::new(id, topic, self.clone(), watcher))
+        let (room, tail) = (self.room().await?, HotTail::new());
+        self.send(Request::Open { spec: Box::new(spec), status, tail: tail.clone() }, Some(room))?;
+        Ok(PartitionHandle::new(id, topic, self.clone(), watcher, tail))
     }
 }
 
@@ -298,24 +306,26 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Starts one thread per element of `open`.
+    /// Starts one thread per element of `open`. What is appended is kept for readers as long as `tail` has room for it.
     ///
     /// # Errors
     /// The first shard's reason if a backend cannot be had; nothing runs then.
     pub fn start(
         open: Vec<OpenIo>,
         flush_interval: bool,
+        tail: TailMemory,
     ) -> Result<Self, weir_segment::io::select::SelectError> {
         let mut handles = Vec::new();
         let mut threads = Vec::new();
         for (number, open) in open.into_iter().enumerate() {
             let (requests, inbox) = crossbeam_channel::bounded(QUEUE + 2);
             let (started, start) = crossbeam_channel::bounded(1);
+            let tail = tail.clone();
             let main = move || match open() {
                 Ok(io) => {
                     let _ = started.send(Ok(io.waker()));
                     drop(started);
-                    Shard::new(number, io, inbox, flush_interval).run();
+                    Shard::new(number, io, inbox, flush_interval, tail).run();
                 }
                 Err(error) => {
                     let _ = started.send(Err(error));
@@ -327,7 +337,8 @@ impl Shards {
             match start.recv().expect("a shard says whether it started") {
                 Ok(waker) => {
                     let room = Arc::new(Semaphore::new(QUEUE));
-                    handles.push(ShardHandle { requests, room, waker });
+                    let lookups = Arc::new(Semaphore::new(LOOKUPS));
+                    handles.push(ShardHandle { requests, room, lookups, waker });
                 }
                 Err(error) => return Err(error),
             }

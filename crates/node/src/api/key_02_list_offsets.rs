@@ -1,5 +1,7 @@
 //! ListOffsets: offsets for timestamps, and for the ends of a log.
 
+use std::collections::BTreeSet;
+
 use weir_format::TimestampMs;
 use weir_log::{Isolation, OffsetSpec};
 use weir_wire::ErrorCode;
@@ -26,11 +28,17 @@ pub(super) async fn handle(call: Call, request: ListOffsetsRequest) -> ListOffse
     let isolation =
         if request.isolation_level == READ_COMMITTED { Isolation::Committed } else { Isolation::Uncommitted };
     let mut response = ListOffsetsResponse::default();
+    let repeated = repeated(&request);
     for topic in request.topics {
         let mut answer = ListOffsetsTopicResponse::default();
         for partition in &topic.partitions {
             let version = call.header.api_version;
-            let found = find(&call.node, version, topic.name.as_str(), partition, isolation).await;
+            // Kafka: each mention of a partition that is named twice is answered with this.
+            let found = if repeated.contains(&(topic.name.to_string(), partition.partition_index)) {
+                Err(ErrorCode::INVALID_REQUEST)
+            } else {
+                find(&call.node, version, topic.name.as_str(), partition, isolation).await
+            };
             let mut found = found.unwrap_or_else(|code| {
                 let mut failed = unknown(partition);
                 failed.error_code = code.get();
@@ -45,6 +53,21 @@ pub(super) async fn handle(call: Call, request: ListOffsetsRequest) -> ListOffse
         response.topics.push(answer);
     }
     response
+}
+
+/// The partitions that a request names more than once.
+///
+/// Kafka: `ListOffsetsRequest.duplicatePartitions`.
+fn repeated(request: &ListOffsetsRequest) -> BTreeSet<(String, i32)> {
+    let (mut seen, mut repeated) = (BTreeSet::new(), BTreeSet::new());
+    for topic in &request.topics {
+        for partition in &topic.partitions {
+            if !seen.insert((topic.name.as_str(), partition.partition_index)) {
+                repeated.insert((topic.name.to_string(), partition.partition_index));
+            }
+        }
+    }
+    repeated
 }
 
 fn unknown(partition: &ListOffsetsPartition) -> ListOffsetsPartitionResponse {
@@ -76,18 +99,20 @@ async fn find(
     partition: &ListOffsetsPartition,
     isolation: Isolation,
 ) -> Result<ListOffsetsPartitionResponse, ErrorCode> {
-    let (index, epoch) = (partition.partition_index, partition.current_leader_epoch);
-    let handle = served_partition(node, TopicRef::Name(topic), index, epoch)?;
-    let mut answer = unknown(partition);
+    // Before the partition is looked for, as in Kafka.
     if known_since(partition.timestamp).is_none_or(|since| version < since) {
         return Err(ErrorCode::UNSUPPORTED_VERSION);
     }
+    let (index, epoch) = (partition.partition_index, partition.current_leader_epoch);
+    let handle = served_partition(node, TopicRef::Name(topic), index, epoch)?;
+    let mut answer = unknown(partition);
     let spec = match partition.timestamp {
         LATEST => OffsetSpec::Latest,
-        // On local disks is everything: nothing is tiered.
-        EARLIEST | EARLIEST_LOCAL => OffsetSpec::Earliest,
+        EARLIEST => OffsetSpec::Earliest,
         MAX_TIMESTAMP => OffsetSpec::MaxTimestamp,
-        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => return Ok(answer),
+        EARLIEST_LOCAL => OffsetSpec::EarliestLocal,
+        LATEST_TIERED => OffsetSpec::LatestTiered,
+        EARLIEST_PENDING_UPLOAD => OffsetSpec::EarliestPendingUpload,
         timestamp => OffsetSpec::Timestamp(TimestampMs::new(timestamp)),
     };
     let found = handle.offset_for(spec, isolation).await;

@@ -39,7 +39,14 @@ async fn find(
     let (index, current) = (partition.partition, partition.current_leader_epoch);
     let handle = served_partition(node, TopicRef::Name(topic), index, current)?;
     let Some(epoch) = LeaderEpoch::new(partition.leader_epoch) else { return Ok(None) };
+    // Before the log is looked at: a stop that ends meanwhile makes what is there final.
+    let is_mirrored = handle.status().leadership.read_only.is_some();
     let found = handle.end_offset_for_epoch(epoch).await;
-    let found = found.map_err(|error| error_code::of_partition(&error))?;
-    Ok(found.map(|(epoch, end)| (epoch.get(), end.get())))
+    match found.map_err(|error| error_code::of_partition(&error))? {
+        Some((epoch, end)) => Ok(Some((epoch.get(), end.get()))),
+        // Law O6: an epoch newer than all that were mirrored has not come yet, and may. "Not known" would make the client
+        // think that what it has read was cut.
+        None if is_mirrored => Err(ErrorCode::UNKNOWN_LEADER_EPOCH),
+        None => Ok(None),
+    }
 }

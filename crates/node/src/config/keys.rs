@@ -223,6 +223,12 @@ pub const KEYS: &[Key] = &[
     key("weir.io", "auto", Kind::Choice(&["auto", "uring", "pwrite"]), "Backend for disk access."),
     bare("weir.metadata.dir", Kind::Text, "Directory of the metadata store; LOGDIR.weir if not set."),
     key("weir.shards", "2", Kind::Int(1, 256), "Threads that own partitions."),
+    key(
+        "weir.tail.bytes",
+        "-1",
+        Kind::Long(-1, LONG),
+        "Bytes of what was appended last that are kept in memory for readers; -1: an eighth of the machine's memory.",
+    ),
     inert("zookeeper.connect", Kind::Text),
     inert("zookeeper.connection.timeout.ms", Kind::Int(0, INT)),
 ];

@@ -8,8 +8,8 @@ use bytes::BytesMut;
 use tokio::sync::{oneshot, watch};
 use weir_format::{LeaderEpoch, Offset};
 use weir_log::{
-    Appended, ChangeError, Isolation, LastBatch, LogConfig, LogView, OffsetSpec, OpenOptions, Read,
-    ReadError, TimestampOffset, UnifiedLog,
+    Appended, ChangeError, HotTail, Isolation, LastBatch, LogConfig, LogView, OffsetSearch, OffsetSpec,
+    OpenOptions, Read, TimestampOffset, UnifiedLog,
 };
 use weir_psm::{AppendOrigin, OpenTransaction};
 use weir_segment::io::Io;
@@ -47,6 +47,7 @@ pub struct PartitionHandle {
     topic: Arc<str>,
     shard: ShardHandle,
     status: watch::Receiver<PartitionStatus>,
+    tail: HotTail,
 }
 
 impl PartitionHandle {
@@ -55,8 +56,9 @@ impl PartitionHandle {
         topic: Arc<str>,
         shard: ShardHandle,
         status: watch::Receiver<PartitionStatus>,
+        tail: HotTail,
     ) -> Self {
-        Self { id, topic, shard, status }
+        Self { id, topic, shard, status, tail }
     }
 
     /// Which partition this is.
@@ -183,7 +185,7 @@ impl PartitionHandle {
         self.start(records, origin, max, Some(expected_end), Acks::Written).await?.await
     }
 
-    /// Reads whole batches from `from`; see [`UnifiedLog::read`].
+    /// Reads whole batches from `from`; see [`UnifiedLog::read`]. What was appended lately is read here, without the shard.
     ///
     /// # Errors
     /// [`PartitionError::Read`] with the log's reason; [`PartitionError::Offline`].
@@ -194,6 +196,9 @@ impl PartitionHandle {
         isolation: Isolation,
         at_least_one: bool,
     ) -> Result<Read, PartitionError> {
+        if let Some(read) = self.tail.read(from, max_bytes, isolation, at_least_one) {
+            return Ok(read);
+        }
         let id = self.id;
         self.ask(|reply| Request::Read {
             id,
@@ -248,7 +253,7 @@ impl PartitionHandle {
         changed.map_err(PartitionError::Change)
     }
 
-    /// What ListOffsets answers.
+    /// What ListOffsets answers. The shard finds the batch; what it takes to decompress it is done elsewhere.
     ///
     /// # Errors
     /// [`PartitionError::Read`] or [`PartitionError::Offline`].
@@ -257,9 +262,27 @@ impl PartitionHandle {
         spec: OffsetSpec,
         isolation: Isolation,
     ) -> Result<Option<TimestampOffset>, PartitionError> {
-        let found: Result<_, ReadError> =
-            self.look(move |log, io| log.offset_for(io, spec, isolation)).await?;
-        found.map_err(PartitionError::Read)
+        let mut from = None;
+        loop {
+            let step = self.look(move |log, io| log.search_offset(io, spec, isolation, from)).await?;
+            let lookup = match step.map_err(PartitionError::Read)? {
+                OffsetSearch::Found(found) => return Ok(found),
+                OffsetSearch::Inside(lookup) => lookup,
+            };
+            let next = lookup.next_offset();
+            let found = if lookup.is_compressed() {
+                let lookups = Arc::clone(&self.shard.lookups);
+                let _room = lookups.acquire_owned().await.map_err(|_| PartitionError::ShutDown)?;
+                let look = tokio::task::spawn_blocking(move || lookup.look()).await;
+                look.map_err(|_| PartitionError::ShutDown)?
+            } else {
+                lookup.look()
+            };
+            match (found, next) {
+                (None, Some(next)) => from = Some(next),
+                (found, _) => return Ok(found),
+            }
+        }
     }
 
     /// The largest epoch not above `epoch`, and its end.

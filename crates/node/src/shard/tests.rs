@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use weir_format::{BatchBuilder, BatchReader, TimestampMs};
-use weir_log::{Durability, LogConfig, OpenOptions};
+use weir_log::{Durability, LogConfig, OpenOptions, TailMemory};
 use weir_segment::io::sim::{Acknowledged, CrashPolicy, SimDisk};
 
 use super::worker::{EXPIRE_INTERVAL, REOPEN_AFTER, REST_AFTER, TURN};
@@ -35,7 +35,7 @@ fn spec(number: u8) -> PartitionSpec {
 fn shards(disk: &SimDisk) -> Shards {
     let disk = disk.clone();
     let open: OpenIo = Box::new(move || Ok(Box::new(disk.io())));
-    Shards::start(vec![open], false).unwrap()
+    Shards::start(vec![open], false, TailMemory::new(1 << 20)).unwrap()
 }
 
 fn disk(seed: u64) -> SimDisk {
@@ -498,7 +498,7 @@ async fn a_partition_that_failed_gives_its_files_back_when_it_is_closed() {
     for wanted in [WantedBackend::Pwrite, WantedBackend::Auto] {
         let root = root.path().join(format!("{wanted:?}"));
         let open_io: OpenIo = Box::new(move || Ok(select(wanted, &IoConfig::default()).unwrap().0));
-        let shards = Shards::start(vec![open_io], false).unwrap();
+        let shards = Shards::start(vec![open_io], false, TailMemory::new(1 << 20)).unwrap();
         let mut spec = spec(1);
         spec.dir = root.join("t1-0");
         spec.options.side_dir = root.join("side");

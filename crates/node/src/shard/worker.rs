@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use weir_format::Offset;
-use weir_log::{AppendError, AppendParams, Appended, Durability, LogView, UnifiedLog};
+use weir_log::{AppendError, AppendParams, Appended, Durability, HotTail, LogView, TailMemory, UnifiedLog};
 use weir_psm::{AppendOrigin, TransactionVersion};
 use weir_segment::SegmentError;
 use weir_segment::io::buffer::BufferPool;
@@ -48,6 +48,8 @@ struct Slot {
     state: SlotState,
     /// By which completions find it.
     owner: u32,
+    /// Where its log is shown to readers.
+    tail: HotTail,
     /// Appends answered when they and all before them are written, ascending by end.
     writing: VecDeque<Waiter>,
     /// Appends answered when durable, ascending by end.
@@ -116,6 +118,13 @@ impl Slot {
             }
             SlotState::Offline { reason } => LogStatus::Offline { reason: Arc::clone(reason) },
         });
+    }
+
+    /// From here on readers find the log that was opened, before its status says so.
+    fn show_tail(&mut self, memory: &TailMemory) {
+        if let SlotState::Open(log) = &mut self.state {
+            log.attach_tail(self.tail.clone(), memory.clone());
+        }
     }
 
     /// Adds a waiter in order of its end: a duplicate may wait for less than those before it.
@@ -187,6 +196,7 @@ pub(super) struct Shard {
     owners: HashMap<u32, PartitionId>,
     next_owner: u32,
     pool: BufferPool,
+    tail_memory: TailMemory,
     /// Partitions with something to flush or to sync.
     dirty: Vec<PartitionId>,
     /// Those of them that the full queue of the disk kept from it.
@@ -217,6 +227,7 @@ impl Shard {
         io: Box<dyn Io>,
         inbox: Receiver<(Request, Option<OwnedSemaphorePermit>)>,
         flush_interval: bool,
+        tail_memory: TailMemory,
     ) -> Self {
         Self {
             number,
@@ -226,6 +237,7 @@ impl Shard {
             owners: HashMap::new(),
             next_owner: 0,
             pool: BufferPool::new(KEPT_BUFFERS),
+            tail_memory,
             dirty: Vec::new(),
             stuck: Vec::new(),
             lazy: Vec::new(),
@@ -418,7 +430,7 @@ impl Shard {
 
     fn handle(&mut self, request: Request, room: Option<OwnedSemaphorePermit>) {
         match request {
-            Request::Open { spec, status } => self.open(*spec, status),
+            Request::Open { spec, status, tail } => self.open(*spec, status, tail),
             Request::Append { id, append } => {
                 if self.append(id, append, false) {
                     self.settle(id);
@@ -709,7 +721,7 @@ impl Shard {
         }
     }
 
-    fn open(&mut self, spec: PartitionSpec, status: watch::Sender<PartitionStatus>) {
+    fn open(&mut self, spec: PartitionSpec, status: watch::Sender<PartitionStatus>, tail: HotTail) {
         let leadership = spec.leadership.clone();
         let owner = self.next_owner;
         self.next_owner = self.next_owner.wrapping_add(1);
@@ -718,6 +730,7 @@ impl Shard {
             status,
             state: SlotState::Offline { reason: Arc::from("not opened") },
             owner,
+            tail,
             writing: VecDeque::new(),
             waiting: VecDeque::new(),
             syncs_waiting: Vec::new(),
@@ -732,6 +745,7 @@ impl Shard {
             spec,
         };
         slot.state = load(&mut *self.io, &slot.spec, owner, &self.pool);
+        slot.show_tail(&self.tail_memory);
         slot.spec.options.clean_shutdown = false;
         slot.publish_state();
         let id = slot.spec.id;
@@ -769,6 +783,7 @@ impl Shard {
             }
             other => other,
         };
+        slot.show_tail(&self.tail_memory);
         slot.publish_state();
     }
 

@@ -31,8 +31,10 @@ use weir_wire::msg::list_offsets_response::{ListOffsetsPartitionResponse, ListOf
 use weir_wire::msg::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
+use weir_wire::msg::offset_for_leader_epoch_request::{OffsetForLeaderPartition, OffsetForLeaderTopic};
 use weir_wire::msg::{
     ApiVersionsResponse, DescribeConfigsResponse, ListOffsetsRequest, ListOffsetsResponse, MetadataResponse,
+    OffsetForLeaderEpochRequest,
 };
 use weir_wire::{ApiKey, ErrorCode, Limits, RequestHeader, StrBytes, Uuid, decode};
 
@@ -609,6 +611,21 @@ async fn no_write_is_taken_in_front_of_the_barrier_however_hard_clients_try() {
     assert!(node.server.stop().await);
 }
 
+/// What a consumer is told that has read batches of this leader epoch, and asks where it ended.
+async fn end_of_epoch(client: &mut Client, epoch: i32) -> (ErrorCode, i64) {
+    let mut partition = OffsetForLeaderPartition::default();
+    (partition.current_leader_epoch, partition.leader_epoch) = (-1, epoch);
+    let mut topic = OffsetForLeaderTopic::default();
+    topic.topic = StrBytes::from(TOPIC);
+    topic.partitions.push(partition);
+    let mut request = OffsetForLeaderEpochRequest::default();
+    request.replica_id = -1;
+    request.topics.push(topic);
+    let response = client.call(&request).await;
+    let found = &response.topics[0].partitions[0];
+    (ErrorCode::new(found.error_code), found.end_offset)
+}
+
 /// N-FAIL-1: a consumer that was told "out of range" once starts over, or at the end, or not at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_ahead_of_a_mirror_is_not_sent_away_before_the_end_is_final() {
@@ -628,6 +645,9 @@ async fn a_consumer_ahead_of_a_mirror_is_not_sent_away_before_the_end_is_final()
             let code = client.fetch(request).await.error_code;
             assert_eq!(code, ErrorCode::NOT_LEADER_OR_FOLLOWER, "{:?}", statuses[0].state);
         }
+        // "Not known" would make it think that what it has read was cut.
+        let (code, end) = end_of_epoch(&mut client, 77).await;
+        assert_eq!((code, end), (ErrorCode::UNKNOWN_LEADER_EPOCH, -1), "{:?}", statuses[0].state);
         if statuses[0].log_end_offset == Offset::new(4) {
             break;
         }
@@ -636,6 +656,7 @@ async fn a_consumer_ahead_of_a_mirror_is_not_sent_away_before_the_end_is_final()
     node.server.mirrors().stop_topics("dr", &[TOPIC.to_owned()], false).await.unwrap();
     until(&node, 0, "STOPPED", |status| status.state == MirrorPartitionState::Stopped).await;
     assert_eq!(client.fetch(&ahead).await.error_code, ErrorCode::OFFSET_OUT_OF_RANGE, "now it is true");
+    assert_eq!(end_of_epoch(&mut client, i32::MAX).await, (ErrorCode::NONE, -1), "and so is this");
     assert!(node.server.stop().await);
 }
 

@@ -10,5 +10,6 @@ mod lifecycle;
 mod mirror;
 mod produce_fetch;
 mod protocol;
+mod reads;
 mod refusals;
 mod support;

@@ -5,7 +5,6 @@
 mod cut;
 mod hook;
 mod inspect;
-mod leftovers;
 mod support;
 mod watch;
 
