@@ -1,43 +1,126 @@
-//! Directories written by real Kafka brokers: they load to what Kafka says of them, or the difference is named.
+//! Every directory of the golden logs, as Kafka left it and stripped to its batches: it loads to what Kafka says of it, or
+//! the difference is named here.
+//!
+//! Every field of `expected.json` is compared by its name; a field or a directory that nobody looks at fails the test. What
+//! Kafka answers to reads is compared in `golden_reads.rs`.
 
-use serde_json::Value;
-use weir_format::{BatchReader, TimestampMs};
-use weir_log::{AppendParams, Isolation, OffsetSpec, ReadError};
-use weir_recovery::{CutKind, Invalid, LoadError, NoSnapshot, ProducerStateSource, Rebuilt};
-use weir_segment::{OffsetIndex, TimeIndex};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use weir_format::BatchReader;
+use weir_log::{AppendParams, Isolation};
+use weir_psm::ProducerStateEntry;
+use weir_recovery::{
+    CutKind, Invalid, LoadError, NoSnapshot, ProducerStateSource, Rebuilt, RecoveryConfig, Unwatched, inspect,
+};
+use weir_segment::{LocalLog, OffsetIndex, TimeIndex};
 
 use super::support::*;
+
+/// How a directory is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Form {
+    /// As Kafka left it, with its checkpoints and its marker.
+    Load,
+    /// Batches alone, nothing known.
+    Replay,
+}
+
+impl Form {
+    const ALL: [Form; 2] = [Form::Load, Form::Replay];
+
+    fn key(self) -> &'static str {
+        match self {
+            Form::Load => "load",
+            Form::Replay => "replay",
+        }
+    }
+}
+
+/// The directories, by name.
+fn golden_names() -> BTreeSet<String> {
+    std::fs::read_dir(testdata())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        // Single batches.
+        .filter(|name| name != "batches")
+        .collect()
+}
+
+fn read_json(name: &str, file: &str) -> Value {
+    let path = testdata().join(name).join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}
 
 struct Golden {
     bench: Bench,
     expected: Value,
+    form: Form,
 }
 
 fn golden(name: &str) -> Golden {
-    let from = testdata().join(name);
-    let expected: Value =
-        serde_json::from_str(&std::fs::read_to_string(from.join("expected.json")).unwrap()).unwrap();
+    golden_as(name, Form::Load)
+}
+
+fn golden_as(name: &str, form: Form) -> Golden {
+    let mut expected = read_json(name, "expected.json");
+    expected["load"]["endOffsetForEpoch"] = read_json(name, "reads.json")["endOffsetForEpoch"].clone();
     let mut bench = Bench::new(1);
     bench.config.segment.index_interval_bytes = 1024;
     let partition = expected["partition"].as_str().unwrap();
     bench.dir = format!("/golden/{partition}").into();
-    bench.disk.import(&from.join(partition), &bench.dir).unwrap();
-    Golden { bench, expected }
+    bench.disk.import(&testdata().join(name).join(partition), &bench.dir).unwrap();
+    if form == Form::Replay {
+        for path in bench.disk.files().iter().filter(|path| is_auxiliary(path)) {
+            bench.disk.remove_file(path);
+        }
+    }
+    Golden { bench, expected, form }
+}
+
+/// Whether Kafka removed it for its replay.
+fn is_auxiliary(path: &Path) -> bool {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    name == "leader-epoch-checkpoint"
+        || [".index", ".timeindex", ".txnindex", ".snapshot"].iter().any(|suffix| name.ends_with(suffix))
 }
 
 impl Golden {
-    fn try_open(&self) -> Result<Open, LoadError> {
+    fn options(&self) -> weir_log::OpenOptions {
         let inputs = &self.expected["inputs"];
         let number = |name: &str| offset(inputs[name].as_i64().unwrap().max(0));
         let mut options = self.bench.options();
-        options.clean_shutdown = inputs["cleanShutdownMarker"].as_bool().unwrap();
-        options.recovery_point = number("recoveryPointCheckpoint");
         options.log_start_offset = number("logStartOffsetCheckpoint");
-        self.bench.try_open(options)
+        if self.form == Form::Load {
+            options.clean_shutdown = inputs["cleanShutdownMarker"].as_bool().unwrap();
+            options.recovery_point = number("recoveryPointCheckpoint");
+        }
+        options
+    }
+
+    fn try_open(&self) -> Result<Open, LoadError> {
+        self.bench.try_open(self.options())
     }
 
     fn open(&self) -> Open {
         self.try_open().unwrap()
+    }
+
+    fn recovery_config(&self) -> RecoveryConfig {
+        let options = self.options();
+        RecoveryConfig {
+            segment: self.bench.config.segment,
+            psm: self.bench.config.psm,
+            clean_shutdown: options.clean_shutdown,
+            recovery_point: options.recovery_point,
+            log_start_offset: options.log_start_offset,
+            side_dir: options.side_dir,
+            now: options.now,
+        }
     }
 }
 
@@ -49,244 +132,454 @@ fn optional(value: &Value) -> Option<i64> {
     value.as_i64()
 }
 
-/// Log start and end, LSO, epochs, aborted transactions.
-fn check_bounds(open: &mut Open, load: &Value) {
-    let view = open.log.view();
-    assert_eq!(view.log_start_offset.get(), int(&load["logStartOffset"]));
-    assert_eq!(view.log_end_offset.get(), int(&load["logEndOffset"]));
-    assert_eq!(view.high_watermark, view.log_end_offset);
-    assert_eq!(view.last_stable_offset.get(), int(&load["lastStableOffsetWithHighWatermarkAtEnd"]));
-    let expected: Vec<(i32, i64)> = load["leaderEpochs"]
-        .as_array()
-        .unwrap()
+// What weir says, in the words of `expected.json`.
+
+fn producer(id: weir_format::ProducerId, entry: &ProducerStateEntry) -> Value {
+    let batches: Vec<Value> = entry
+        .batches()
         .iter()
-        .map(|pair| (i32::try_from(int(&pair[0])).unwrap(), int(&pair[1])))
-        .collect();
-    assert_eq!(open.facts().epochs, expected);
-    let found: Vec<_> = open
-        .aborted()
-        .iter()
-        .map(|entry| {
-            (
-                entry.producer_id.get(),
-                entry.first_offset.get(),
-                entry.last_offset.get(),
-                entry.last_stable_offset.get(),
-            )
+        .map(|batch| {
+            json!({
+                "firstSeq": batch.first_sequence().map_or(-1, |sequence| sequence.get()),
+                "lastSeq": batch.last_sequence().map_or(-1, |sequence| sequence.get()),
+                "firstOffset": batch.first_offset().get(),
+                "lastOffset": batch.last_offset().get(),
+                "offsetDelta": batch.offset_delta(),
+                "timestamp": batch.timestamp().get(),
+            })
         })
         .collect();
-    let expected: Vec<_> = load["abortedTransactions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|entry| {
-            (
-                int(&entry["producerId"]),
-                int(&entry["firstOffset"]),
-                int(&entry["lastOffset"]),
-                int(&entry["lastStableOffset"]),
-            )
-        })
-        .collect();
-    assert_eq!(found, expected);
+    json!({
+        "producerId": id.get(),
+        "epoch": entry.producer_epoch().map_or(-1, |epoch| i64::from(epoch.get())),
+        "coordinatorEpoch": entry.coordinator_epoch().unwrap_or(-1),
+        "lastTimestamp": entry.last_timestamp().get(),
+        "currentTxnFirstOffset": entry.transaction_first_offset().map(|first| first.get()),
+        "batches": batches,
+    })
 }
 
-/// Every entry, with all of its batches.
-fn check_producers(open: &Open, expected: &Value) {
-    let expected = expected.as_array().unwrap();
-    assert_eq!(open.log.producers().count(), expected.len());
-    for ((id, entry), expected) in open.log.producers().zip(expected) {
-        assert_eq!(id.get(), int(&expected["producerId"]));
-        let epoch = entry.producer_epoch().map_or(-1, |epoch| i64::from(epoch.get()));
-        assert_eq!(epoch, int(&expected["epoch"]), "{id}");
-        assert_eq!(
-            i64::from(entry.coordinator_epoch().unwrap_or(-1)),
-            int(&expected["coordinatorEpoch"]),
-            "{id}"
-        );
-        assert_eq!(entry.last_timestamp().get(), int(&expected["lastTimestamp"]), "{id}");
-        let open_from = entry.transaction_first_offset().map(|first| first.get());
-        assert_eq!(open_from, optional(&expected["currentTxnFirstOffset"]), "{id}");
-        let batches: Vec<_> = entry
-            .batches()
-            .iter()
-            .map(|batch| {
-                (
-                    batch.first_sequence().map_or(-1, |sequence| i64::from(sequence.get())),
-                    batch.last_sequence().map_or(-1, |sequence| i64::from(sequence.get())),
-                    batch.first_offset().get(),
-                    batch.last_offset().get(),
-                    i64::from(batch.offset_delta()),
-                    batch.timestamp().get(),
-                )
-            })
-            .collect();
-        let expected: Vec<_> = expected["batches"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|batch| {
-                (
-                    int(&batch["firstSeq"]),
-                    int(&batch["lastSeq"]),
-                    int(&batch["firstOffset"]),
-                    int(&batch["lastOffset"]),
-                    int(&batch["offsetDelta"]),
-                    int(&batch["timestamp"]),
-                )
-            })
-            .collect();
-        assert_eq!(batches, expected, "{id}");
+fn producers(open: &Open) -> Vec<Value> {
+    open.log.producers().map(|(id, entry)| producer(id, entry)).collect()
+}
+
+/// The same with windows of batches as short as those that Kafka has after it loaded a snapshot.
+fn with_windows_of(mut found: Vec<Value>, expected: &Value) -> Value {
+    for (found, expected) in found.iter_mut().zip(expected.as_array().unwrap()) {
+        let batches = found["batches"].as_array_mut().unwrap();
+        let count = expected["batches"].as_array().unwrap().len();
+        batches.drain(..batches.len().saturating_sub(count));
     }
+    Value::Array(found)
 }
 
-/// Sizes and both indexes of every segment, as the files say after a clean stop.
-fn check_segments(golden: &Golden, open: Open) {
-    let segments = open.log.segments();
+fn epochs(open: &Open) -> Value {
+    let pairs = open.log.epochs().entries().iter();
+    pairs.map(|entry| json!([entry.epoch.get(), entry.start_offset.get()])).collect()
+}
+
+fn aborted(open: &mut Open) -> Value {
+    let entries = open.aborted();
+    entries
+        .iter()
+        .map(|entry| {
+            json!({
+                "producerId": entry.producer_id.get(),
+                "firstOffset": entry.first_offset.get(),
+                "lastOffset": entry.last_offset.get(),
+                "lastStableOffset": entry.last_stable_offset.get(),
+            })
+        })
+        .collect()
+}
+
+fn epoch_ends(open: &Open, asked: &Value) -> Value {
+    let asked = asked.as_array().unwrap().iter().map(|vector| int(&vector["epoch"]));
+    asked
+        .map(|asked| {
+            let found = open.log.end_offset_for_epoch(epoch(i32::try_from(asked).unwrap()));
+            json!({"epoch": asked, "answer": found.map(|(epoch, end)| json!([epoch.get(), end.get()]))})
+        })
+        .collect()
+}
+
+/// State at each offset at which Kafka has a snapshot, by cutting the log there; what Kafka's say of offsets that are no
+/// end of a batch here, or lie in front of the log, is taken over.
+fn snapshots(golden: &Golden, expected: &Value) -> Value {
+    let expected = expected.as_object().unwrap();
+    let mut found = serde_json::Map::new();
+    let mut open = golden.open();
+    for (name, producers_there) in expected.iter().rev() {
+        let at: i64 = name.strip_suffix(".snapshot").unwrap().parse().unwrap();
+        let first = open.log.segments()[0].base_offset.get();
+        let state = if at < first {
+            assert_eq!(producers_there, &json!([]), "Kafka kept a snapshot in front of the log");
+            json!([])
+        } else {
+            open.truncate(at);
+            assert_eq!(open.log.log_end_offset().get(), at, "Kafka took a snapshot at the end of a batch");
+            with_windows_of(producers(&open), producers_there)
+        };
+        found.insert(name.clone(), state);
+    }
+    Value::Object(found)
+}
+
+/// Sizes, largest timestamps and both indexes of every segment, as the files say after a clean stop.
+fn segments(golden: &Golden, open: Open) -> Value {
+    let found = open.log.segments();
     open.close();
-    let expected = golden.expected["load"]["segments"].as_array().unwrap();
-    assert_eq!(segments.len(), expected.len());
-    for (segment, expected) in segments.iter().zip(expected) {
+    let (mut io, config) = (golden.bench.disk.io(), golden.bench.config.segment);
+    let mut log = LocalLog::open(&mut io, &golden.bench.dir, config, offset(0)).unwrap();
+    let largest: Vec<Option<i64>> = found
+        .iter()
+        .map(|segment| log.segment_largest_timestamp(&mut io, segment.base_offset).unwrap())
+        .map(|largest| largest.map(|largest| largest.timestamp.get()))
+        .collect();
+    log.abandon(&mut io).unwrap();
+    let of = |(segment, largest): (&weir_log::SegmentInfo, Option<i64>)| {
         let base = segment.base_offset;
-        assert_eq!(base.get(), int(&expected["baseOffset"]));
-        assert_eq!(i64::try_from(segment.size).unwrap(), int(&expected["size"]));
         let file = |suffix: &str| {
             let name = format!("{:020}.{suffix}", base.get());
-            golden.bench.disk.read_file(&golden.bench.path(&name)).unwrap()
-        };
-        let pairs = |name: &str| -> Vec<(i64, i64)> {
-            expected[name].as_array().unwrap().iter().map(|pair| (int(&pair[0]), int(&pair[1]))).collect()
+            golden.bench.disk.read_file(&golden.bench.path(&name)).unwrap_or_default()
         };
         let offsets = OffsetIndex::decode(base, &file("index")).unwrap();
-        let offsets: Vec<_> =
-            offsets.entries().map(|entry| (entry.offset.get(), i64::from(entry.position))).collect();
-        assert_eq!(offsets, pairs("offsetIndex"), "offset index of {base}");
+        let offsets: Value =
+            offsets.entries().map(|entry| json!([entry.offset.get(), entry.position])).collect();
         let times = TimeIndex::decode(base, &file("timeindex")).unwrap();
-        let times: Vec<_> =
-            times.entries().map(|entry| (entry.timestamp.get(), entry.offset.get())).collect();
-        assert_eq!(times, pairs("timeIndex"), "time index of {base}");
+        let times: Value =
+            times.entries().map(|entry| json!([entry.timestamp.get(), entry.offset.get()])).collect();
+        json!({
+            "baseOffset": base.get(),
+            "size": segment.size,
+            "largestTimestamp": largest,
+            "offsetIndex": offsets,
+            "timeIndex": times,
+        })
+    };
+    found.iter().zip(largest).map(of).collect()
+}
+
+/// What weir says where `expected.json` has this field; `None` if nobody compares it.
+fn answer(golden: &Golden, field: &str, expected: &Value) -> Option<Value> {
+    let mut open = match golden.try_open() {
+        Ok(open) => open,
+        Err(error) => return Some(json!(error.to_string())),
+    };
+    let view = open.log.view();
+    let unstable = |open: &Open| open.log.open_transactions().first().map(|open| open.first_offset.get());
+    Some(match field {
+        // How the form is opened.
+        "cleanShutdown" => json!(golden.options().clean_shutdown),
+        "auxiliaryFilesRemovedFirst" => json!(golden.form == Form::Replay),
+        "logStartOffset" => json!(view.log_start_offset.get()),
+        "logEndOffset" => {
+            assert_eq!(view.high_watermark, view.log_end_offset);
+            json!(view.log_end_offset.get())
+        }
+        "lastStableOffsetWithHighWatermarkAtEnd" => json!(view.last_stable_offset.get()),
+        "firstUnstableOffset" | "firstUnstableOffsetRebuilt" => json!(unstable(&open)),
+        "leaderEpochs" => epochs(&open),
+        "segments" => segments(golden, open),
+        "abortedTransactions" => aborted(&mut open),
+        "producers" => with_windows_of(producers(&open), expected),
+        "producersRebuiltWithoutSnapshots" => Value::Array(producers(&open)),
+        "producerStateEndOffset" => json!(open.log.producer_state().map_end_offset().get()),
+        "snapshots" => snapshots(golden, expected),
+        "endOffsetForEpoch" => epoch_ends(&open, expected),
+        _ => return None,
+    })
+}
+
+/// Where weir's answer is another than Kafka's.
+struct Exception {
+    logs: &'static [&'static str],
+    forms: &'static [Form],
+    fields: &'static [&'static str],
+    /// Why.
+    reason: &'static str,
+    /// What is right instead of what Kafka says.
+    right: fn(&Value, &Value) -> Value,
+}
+
+/// Where weir refuses what Kafka loads: a flipped bit takes the partition offline in both forms. File, and offset below
+/// which all is valid.
+const OFFLINE: [(&str, &str, i64); 4] = [
+    // Kafka cuts at it.
+    ("bitflip-active", "00000000000000000224.log", 231),
+    // Kafka cuts there and deletes the later segments; without the segment's index it leaves a hole in the log.
+    ("bitflip-sealed", "00000000000000000000.log", 56),
+    // Kafka does not look: it lies below the recovery point.
+    ("bitflip-sealed-unseen", "00000000000000000000.log", 56),
+    // Kafka does not look: the clean marker is there.
+    ("bitflip-clean", "00000000000000000224.log", 231),
+];
+
+const BOTH: &[Form] = &Form::ALL;
+const LOAD: &[Form] = &[Form::Load];
+const BARRIERS: &[&str] = &["barrier", "barrier-compacted", "barrier-unclean"];
+
+/// `right` is given the whole file and what Kafka says in this field.
+const EXCEPTIONS: &[Exception] = &[
+    Exception {
+        logs: BARRIERS,
+        forms: BOTH,
+        fields: &["producers", "producersRebuiltWithoutSnapshots"],
+        reason: "Kafka 4.4 does not know the barrier; kip1279.json: before 54 nothing is known (law B2), and what comes \
+                 behind it in barrier-compacted has no producer",
+        right: |_, _| json!([]),
+    },
+    Exception {
+        logs: BARRIERS,
+        forms: BOTH,
+        fields: &["snapshots"],
+        reason: "the same, in the snapshots behind the barrier at 53",
+        right: |_, kafka| {
+            let known = |(name, producers): (&String, &Value)| {
+                let behind = name.as_str() >= "00000000000000000054.snapshot";
+                (name.clone(), if behind { json!([]) } else { producers.clone() })
+            };
+            Value::Object(kafka.as_object().unwrap().iter().map(known).collect())
+        },
+    },
+    Exception {
+        logs: &["codec-gzip", "codec-lz4", "codec-snappy", "codec-zstd"],
+        forms: BOTH,
+        fields: &["producers"],
+        reason: "Kafka expires a producer when it loads a snapshot; the state before expiry is the rebuilt one",
+        right: |expected, _| expected["replay"]["producersRebuiltWithoutSnapshots"].clone(),
+    },
+    Exception {
+        logs: &["compacted", "compacted-hard"],
+        forms: LOAD,
+        fields: &["snapshots"],
+        reason: "the snapshots that the broker wrote know a producer whose batches were compacted away since; a snapshot \
+                 that weir did not write is not loaded (law B7), and the bytes say what Kafka's replay says",
+        right: |expected, _| expected["replay"]["snapshots"].clone(),
+    },
+    Exception {
+        logs: &["deleted-all"],
+        forms: LOAD,
+        fields: &["leaderEpochs"],
+        reason: "the checkpoint that the broker left is empty, the log holds batches of an epoch: it is built again, and is \
+                 what Kafka's replay says",
+        right: |expected, _| expected["replay"]["leaderEpochs"].clone(),
+    },
+    Exception {
+        logs: &["deleted-all"],
+        forms: LOAD,
+        fields: &["endOffsetForEpoch"],
+        reason: "the same: epoch 0 is known, and ends where the log does",
+        right: |_, _| json!([{"epoch": 0, "answer": [0, 150]}]),
+    },
+    Exception {
+        logs: &["deleted-all"],
+        forms: BOTH,
+        fields: &["producers", "producersRebuiltWithoutSnapshots"],
+        reason: "all is replayed from the first segment, not from the log start (law B7): who wrote 140 to 149 is known, and \
+                 goes on at 150 as before (SNAP-6)",
+        right: |_, _| {
+            json!([{
+                "producerId": 13, "epoch": 0, "coordinatorEpoch": -1, "lastTimestamp": 1_795_979_071_941_i64,
+                "currentTxnFirstOffset": null,
+                "batches": [
+                    {"firstSeq": 140, "lastSeq": 148, "firstOffset": 140, "lastOffset": 148, "offsetDelta": 8,
+                     "timestamp": 1_795_979_071_941_i64},
+                    {"firstSeq": 149, "lastSeq": 149, "firstOffset": 149, "lastOffset": 149, "offsetDelta": 0,
+                     "timestamp": 1_795_979_071_941_i64},
+                ],
+            }])
+        },
+    },
+    Exception {
+        logs: &["leader-epochs-empty-last"],
+        forms: LOAD,
+        fields: &["leaderEpochs"],
+        reason: "Kafka drops the last epoch without records when it loads; it is in force and is kept (EPOCH-3)",
+        right: |_, kafka| {
+            let mut epochs = kafka.as_array().unwrap().clone();
+            epochs.push(json!([8, 90]));
+            Value::Array(epochs)
+        },
+    },
+    Exception {
+        logs: &["leader-epochs-empty-last"],
+        forms: LOAD,
+        fields: &["endOffsetForEpoch"],
+        reason: "the same: of epoch 7, which never was, the newest one below it ended where epoch 8 begins",
+        right: |_, kafka| {
+            let answer = |vector: &Value| match int(&vector["epoch"]) {
+                7 => json!({"epoch": 7, "answer": [6, 90]}),
+                _ => vector.clone(),
+            };
+            kafka.as_array().unwrap().iter().map(answer).collect()
+        },
+    },
+];
+
+/// Logs of message formats that weir does not read: refused by name, see `old_formats_are_refused_and_left_alone`.
+const OLD_FORMATS: [&str; 3] = ["magic-mixed", "magic-v0", "magic-v1"];
+
+fn exception(log: &str, form: Form, field: &str) -> Option<&'static Exception> {
+    EXCEPTIONS.iter().find(|exception| {
+        exception.logs.contains(&log) && exception.forms.contains(&form) && exception.fields.contains(&field)
+    })
+}
+
+/// A snapshot has one timestamp for a producer and its newest batch.
+fn without_batch_timestamps(field: &str, mut value: Value) -> Value {
+    let strip = |producers: &mut Value| {
+        for producer in producers.as_array_mut().unwrap() {
+            for batch in producer["batches"].as_array_mut().unwrap() {
+                batch.as_object_mut().unwrap().remove("timestamp");
+            }
+        }
+    };
+    match field {
+        "producers" => strip(&mut value),
+        "snapshots" => value.as_object_mut().unwrap().values_mut().for_each(strip),
+        _ => {}
+    }
+    value
+}
+
+#[test]
+fn every_directory_loads_to_what_kafka_says_of_it() {
+    let mut failures = Vec::new();
+    let mut unmet: Vec<(&'static str, Form, &'static str)> = Vec::new();
+    for exception in EXCEPTIONS {
+        assert!(!exception.reason.is_empty());
+        for (log, form) in
+            exception.logs.iter().flat_map(|log| exception.forms.iter().map(move |form| (*log, *form)))
+        {
+            unmet.extend(exception.fields.iter().map(|field| (log, form, *field)));
+        }
+    }
+    let offline = |name: &str| OFFLINE.iter().any(|(log, ..)| *log == name) || OLD_FORMATS.contains(&name);
+    for name in golden_names().iter().filter(|name| !offline(name)) {
+        for form in Form::ALL {
+            let golden = golden_as(name, form);
+            let fields = golden.expected[form.key()].as_object().unwrap().clone();
+            for (field, kafka) in &fields {
+                // Each field on a disk of its own: some answers change it.
+                let fresh = Golden { bench: golden.bench.fork(), expected: golden.expected.clone(), form };
+                let Some(found) = answer(&fresh, field, kafka) else {
+                    panic!("{name}: nobody compares {field}");
+                };
+                let found = without_batch_timestamps(field, found);
+                let kafka = without_batch_timestamps(field, kafka.clone());
+                let right = match exception(name, form, field) {
+                    None => kafka,
+                    Some(exception) => {
+                        let right = (exception.right)(&golden.expected, &kafka);
+                        let right = without_batch_timestamps(field, right);
+                        if right != kafka {
+                            unmet.retain(|met| *met != (name.as_str(), form, field.as_str()));
+                        }
+                        right
+                    }
+                };
+                if right != found {
+                    failures.push(format!("{name} {form:?} {field}:\n  weir  {found}\n  right {right}"));
+                }
+            }
+        }
+    }
+    // A field that a form does not have, such as the rebuilt state of a load, is no exception there.
+    unmet.retain(|(log, form, field)| !golden_as(log, *form).expected[form.key()][*field].is_null());
+    assert!(failures.is_empty(), "{} differences:\n{}", failures.len(), failures.join("\n"));
+    assert!(unmet.is_empty(), "there Kafka says what is called right: {unmet:?}");
+}
+
+#[test]
+fn every_golden_directory_is_there_and_looked_at() {
+    let names = golden_names();
+    assert_eq!(names.len(), 54);
+    for (name, ..) in OFFLINE {
+        assert!(names.contains(name));
+    }
+    // Every field of every file is compared by the test above; these two say how a directory is opened.
+    for name in &names {
+        let golden = golden(name);
+        let keys: Vec<&str> = golden.expected.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["clockMs", "inputs", "load", "partition", "readWithKafka", "replay"], "{name}");
+        let inputs: Vec<&str> =
+            golden.expected["inputs"].as_object().unwrap().keys().map(String::as_str).collect();
+        let known = [
+            "cleanShutdownMarker",
+            // Not trusted: the high watermark is the end of what is durable.
+            "highWatermarkCheckpoint",
+            "logStartOffsetCheckpoint",
+            "recoveryPointCheckpoint",
+        ];
+        assert_eq!(inputs, known, "{name}");
     }
 }
 
-fn check_list_offsets(open: &mut Open, load: &Value) {
-    for vector in load["listOffsets"].as_array().unwrap() {
-        let ask = int(&vector["ask"]);
-        let spec = match ask {
-            -1 => OffsetSpec::Latest,
-            -2 | -4 => OffsetSpec::Earliest,
-            -3 => OffsetSpec::MaxTimestamp,
-            // The earliest tiered offset: nothing is tiered here or there.
-            -5 => continue,
-            timestamp => OffsetSpec::Timestamp(TimestampMs::new(timestamp)),
-        };
-        let found = open.log.offset_for(&mut *open.io, spec, Isolation::Uncommitted).unwrap();
-        let answer = &vector["answer"];
-        let Some(found) = found else {
-            assert!(answer.is_null(), "{ask}: found none, expected {answer}");
-            continue;
-        };
-        let found = (
-            found.timestamp.map_or(-1, TimestampMs::get),
-            found.offset.get(),
-            found.leader_epoch.map_or(-1, |epoch| i64::from(epoch.get())),
-        );
-        let expected = (int(&answer["timestamp"]), int(&answer["offset"]), int(&answer["leaderEpoch"]));
-        assert_eq!(found, expected, "{ask}");
-    }
-}
-
-fn check_fetches(open: &mut Open, load: &Value) {
-    let fetches = load["fetches"].as_array().unwrap();
-    assert!(!fetches.is_empty());
-    for vector in fetches {
-        let from = int(&vector["offset"]);
-        for (name, max, isolation) in [
-            ("readUncommittedMax1", 1, Isolation::Uncommitted),
-            ("readUncommittedMax4096", 4096, Isolation::Uncommitted),
-            ("readCommittedMax4096", 4096, Isolation::Committed),
-        ] {
-            let expected = &vector[name];
-            let read = open.log.read(&mut *open.io, offset(from), max, isolation, true);
-            if expected["exception"] == "OffsetOutOfRangeException" {
-                assert!(matches!(read, Err(ReadError::OffsetOutOfRange { .. })), "{from} {name}");
-                continue;
-            }
-            let read = read.unwrap();
-            let first = BatchReader::new(&read.bytes).next().map(|batch| batch.unwrap().base_offset().get());
-            assert_eq!(first, optional(&expected["firstBatchBaseOffset"]), "{from} {name}");
-            // Kafka cuts the last batch where the bytes end, weir leaves it out.
-            let bytes = i64::try_from(read.bytes.len()).unwrap();
-            let kafka = int(&expected["bytes"]);
-            if kafka < 4096 {
-                assert_eq!(bytes, kafka, "{from} {name}");
-            } else {
-                assert!(bytes <= kafka && bytes > kafka - 2100, "{from} {name}: {bytes} of {kafka}");
-            }
-            if let Some(aborted) = expected["aborted"].as_array() {
-                let aborted: Vec<_> = aborted.iter().map(|pair| (int(&pair[0]), int(&pair[1]))).collect();
-                let found: Vec<_> = read
-                    .aborted
-                    .iter()
-                    .map(|entry| (entry.producer_id.get(), entry.first_offset.get()))
-                    .collect();
-                assert_eq!(found, aborted, "{from} {name}");
+#[test]
+fn a_look_at_every_directory_finds_what_the_load_finds_and_changes_nothing() {
+    for name in golden_names().into_iter().filter(|name| !OLD_FORMATS.contains(&name.as_str())) {
+        for form in Form::ALL {
+            let golden = golden_as(&name, form);
+            let (before, ops) = (golden.bench.disk.contents(), golden.bench.disk.op_count());
+            let config = golden.recovery_config();
+            let found =
+                inspect(&mut golden.bench.disk.io(), &golden.bench.dir, &config, &mut Unwatched).unwrap();
+            assert_eq!(golden.bench.disk.contents(), before, "{name} {form:?}");
+            assert_eq!(golden.bench.disk.op_count(), ops, "{name} {form:?}");
+            match golden.try_open() {
+                Ok(mut open) => {
+                    assert_eq!(found.corruption, None, "{name} {form:?}");
+                    assert_eq!(found.report, open.report, "{name} {form:?}");
+                    assert_equal_state(&found.producers, open.log.producer_state(), &name);
+                    assert_eq!(found.aborted_transactions, open.aborted(), "{name} {form:?}");
+                    assert_eq!(&found.epochs, open.log.epochs(), "{name} {form:?}");
+                    assert_eq!(
+                        found.last_stable_offset,
+                        open.log.view().last_stable_offset,
+                        "{name} {form:?}"
+                    );
+                }
+                Err(LoadError::Corrupt(corruption)) => {
+                    assert_eq!(found.corruption.as_ref(), Some(&*corruption), "{name} {form:?}");
+                    assert_eq!(found.log_end_offset, corruption.next_offset, "{name} {form:?}");
+                }
+                Err(error) => panic!("{name} {form:?}: {error}"),
             }
         }
     }
 }
 
-fn check_epoch_ends(open: &Open, load: &Value) {
-    for vector in load["endOffsetForEpoch"].as_array().unwrap() {
-        let asked = i32::try_from(int(&vector["epoch"])).unwrap();
-        let found =
-            open.log.end_offset_for_epoch(epoch(asked)).map(|(e, end)| (i64::from(e.get()), end.get()));
-        let answer = &vector["answer"];
-        let expected = answer.as_array().map(|pair| (int(&pair[0]), int(&pair[1])));
-        assert_eq!(found, expected, "epoch {asked}");
+/// Kafka cuts at a flipped bit, or does not see it. weir takes the partition offline, and changes nothing.
+#[test]
+fn a_flipped_bit_is_corruption_and_nothing_is_cut() {
+    for ((name, file, next_offset), form) in
+        OFFLINE.into_iter().flat_map(|log| Form::ALL.map(|form| (log, form)))
+    {
+        let golden = golden_as(name, form);
+        let before = golden.bench.disk.contents();
+        let Err(LoadError::Corrupt(corruption)) = golden.try_open() else {
+            panic!("{name} {form:?} was loaded")
+        };
+        assert!(matches!(corruption.found, Invalid::Batch(_)), "{name}: {corruption}");
+        assert_eq!(corruption.file, golden.bench.path(file), "{name}");
+        assert_eq!(corruption.next_offset, offset(next_offset), "{name}");
+        let sealed = name.starts_with("bitflip-sealed");
+        assert_eq!(corruption.last_segment.is_some(), sealed, "{name}");
+        assert!(corruption.behind.is_some_and(|behind| behind.base_offset > offset(next_offset)), "{name}");
+        let text = corruption.to_string();
+        let place = format!("{file}: corrupt at byte {}", corruption.position);
+        assert!(text.contains(&place) && text.contains("weir dump-log"), "{text}");
+        let remedy = format!("weir recover {} --accept-cut {next_offset}", golden.bench.dir.display());
+        assert!(text.contains(&remedy), "{text}");
+        assert_eq!(golden.bench.disk.contents(), before, "{name}: nothing was changed");
     }
-}
-
-fn check_whole(name: &str) {
-    let golden = golden(name);
-    let mut open = golden.open();
-    let load = &golden.expected["load"];
-    check_bounds(&mut open, load);
-    check_producers(&open, &golden.expected["replay"]["producersRebuiltWithoutSnapshots"]);
-    check_list_offsets(&mut open, load);
-    check_fetches(&mut open, load);
-    check_epoch_ends(&open, load);
-    check_segments(&golden, open);
-}
-
-#[test]
-fn plain_loads_to_what_kafka_says() {
-    check_whole("plain");
-}
-
-#[test]
-fn idempotent_loads_to_what_kafka_says() {
-    check_whole("idempotent");
-}
-
-#[test]
-fn txn_open_loads_to_what_kafka_says() {
-    check_whole("txn-open");
-}
-
-#[test]
-fn kill9_loads_to_what_kafka_says() {
-    check_whole("kill9");
 }
 
 /// `barrier` and `barrier-unclean`: all as Kafka says, but for producers, which are as `kip1279.json` says.
 fn check_barrier(name: &str) {
     let golden = golden(name);
     let mut open = golden.open();
-    let load = &golden.expected["load"];
-    check_bounds(&mut open, load);
-    check_list_offsets(&mut open, load);
-    check_fetches(&mut open, load);
-    check_epoch_ends(&open, load);
 
     // B7: the snapshots at 31 and 54 were written by a Kafka that does not know the barrier.
     let reason = NoSnapshot::NoPartitionFile;
@@ -311,6 +604,16 @@ fn check_barrier(name: &str) {
         .map(|(at, producers)| (at.parse().unwrap(), producers))
         .collect();
     before.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    let keys: Vec<&str> = kip.as_object().unwrap().keys().map(String::as_str).collect();
+    let known =
+        ["abortedTransactions", "lastStableOffset", "produceAtTheEnd", "producersBeforeOffset", "source"];
+    assert_eq!(keys, known, "the last but one is PID-1 below");
+    assert_eq!(open.log.view().last_stable_offset.get(), int(&kip["lastStableOffset"]));
+    let mut aborted = aborted(&mut open);
+    for entry in aborted.as_array_mut().unwrap() {
+        entry.as_object_mut().unwrap().remove("lastStableOffset");
+    }
+    assert_eq!(aborted, kip["abortedTransactions"]);
     assert_eq!(before.len(), 6);
     drop(open);
     for (at, producers) in before {
@@ -386,8 +689,6 @@ fn torn_tails_are_cut_where_kafka_cuts_them() {
     ] {
         let golden = golden(name);
         let mut open = golden.open();
-        check_bounds(&mut open, &golden.expected["load"]);
-        check_producers(&open, &golden.expected["replay"]["producersRebuiltWithoutSnapshots"]);
         let [cut] = &open.report.cuts[..] else { panic!("{name}: {:?}", open.report.cuts) };
         assert_eq!(cut.kind, if torn { CutKind::Torn } else { CutKind::Preallocated }, "{name}");
         assert_eq!(golden.bench.disk.read_file(&cut.file).unwrap().len() as u64, cut.position, "{name}");
@@ -400,52 +701,25 @@ fn torn_tails_are_cut_where_kafka_cuts_them() {
     }
 }
 
-/// Kafka cuts at a flipped bit, or does not see it. weir takes the partition offline, and changes nothing.
-#[test]
-fn a_flipped_bit_is_corruption_and_nothing_is_cut() {
-    for (name, next_offset, segment_follows, behind) in [
-        // Kafka: log end 224 + the batches before; ours: valid batches lie behind.
-        ("bitflip-active", None, false, true),
-        // Kafka: cut at 56, later segments deleted.
-        ("bitflip-sealed", Some(56), true, true),
-        // Kafka serves it: the clean marker is there.
-        ("bitflip-clean", None, false, true),
-        // Kafka serves it: it lies below the recovery point. So do we not: a foreign log is read once, whole.
-        ("bitflip-sealed-unseen", Some(56), true, true),
-    ] {
-        let golden = golden(name);
-        let before = golden.bench.disk.contents();
-        let Err(LoadError::Corrupt(corruption)) = golden.try_open() else { panic!("{name} was loaded") };
-        assert!(matches!(corruption.found, Invalid::Batch(_)), "{name}: {corruption}");
-        if let Some(expected) = next_offset {
-            assert_eq!(corruption.next_offset, offset(expected), "{name}");
-        }
-        assert_eq!(corruption.last_segment.is_some(), segment_follows, "{name}");
-        assert_eq!(corruption.behind.is_some(), behind, "{name}");
-        let text = corruption.to_string();
-        assert!(text.contains("weir dump-log") && text.contains(".log"), "{text}");
-        assert_eq!(golden.bench.disk.contents(), before, "{name}: nothing was changed");
-    }
-}
-
 #[test]
 fn old_formats_are_refused_and_left_alone() {
-    let golden = golden("magic-v0");
-    let before = golden.bench.disk.contents();
-    let refused = golden.try_open();
-    assert!(
-        matches!(refused, Err(LoadError::UnsupportedMagic { magic: 0, position: 0, .. })),
-        "{:?}",
-        refused.err()
-    );
-    assert_eq!(golden.bench.disk.contents(), before);
+    for (name, first) in OLD_FORMATS.into_iter().zip([0, 0, 1]) {
+        let golden = golden(name);
+        let before = golden.bench.disk.contents();
+        let refused = golden.try_open();
+        assert!(
+            matches!(refused, Err(LoadError::UnsupportedMagic { magic, position: 0, .. }) if magic == first),
+            "{name}: {:?}",
+            refused.err()
+        );
+        assert_eq!(golden.bench.disk.contents(), before, "{name}");
+    }
 }
 
 #[test]
 fn a_missing_epoch_checkpoint_is_rebuilt_from_the_log() {
     let golden = golden("no-epoch-checkpoint");
-    let mut open = golden.open();
-    check_bounds(&mut open, &golden.expected["load"]);
+    let open = golden.open();
     assert!(open.report.rebuilt.contains(&Rebuilt::LeaderEpochs));
 }
 
@@ -464,7 +738,6 @@ fn the_last_epoch_without_records_is_kept() {
 fn a_log_start_inside_a_batch_is_kept() {
     let golden = golden("deleted-records");
     let mut open = golden.open();
-    check_bounds(&mut open, &golden.expected["load"]);
     let read = open.read(174, 1, Isolation::Uncommitted);
     let first = BatchReader::new(&read.bytes).next().unwrap().unwrap();
     assert!(first.base_offset() <= offset(174) && first.last_offset() >= offset(174));

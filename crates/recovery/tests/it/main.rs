@@ -5,6 +5,7 @@
 mod cut;
 mod hook;
 mod inspect;
+mod leftovers;
 mod support;
 mod watch;
 
