@@ -119,8 +119,6 @@ fn finish_swaps(
     let mut replaced: Option<(Offset, Offset)> = None;
     for (name, path) in swaps.iter().filter(|(name, _)| name.kind == FileKind::Log) {
         let end = end_of_swap(io, path, name.base_offset)?;
-        // An empty one replaces the segment of its own name.
-        let end = name.base_offset.next().map_or(end, |next| end.max(next));
         replaced = Some(match replaced {
             None => (name.base_offset, end),
             Some((from, to)) => (from.min(name.base_offset), to.max(end)),

@@ -111,6 +111,18 @@ fn a_cut_in_a_middle_segment_archives_the_later_ones_whole() {
 }
 
 #[test]
+fn an_epoch_that_began_at_the_cut_goes_with_its_batches() {
+    let disk = SimDisk::new(1);
+    three_segments(&disk);
+    load(&disk, &config()).unwrap();
+    let plan = plan(&disk, 12).unwrap();
+    cut::apply(&mut disk.io(), &plan, &mut Unwatched).unwrap();
+    let (loaded, _) = load(&disk, &config()).unwrap();
+    let latest = loaded.epochs.latest().unwrap();
+    assert_eq!((latest.epoch.get(), latest.start_offset.get()), (1, 6));
+}
+
+#[test]
 fn a_recovery_point_above_the_cut_does_not_count_any_more() {
     let disk = SimDisk::new(1);
     three_segments(&disk);
@@ -311,4 +323,26 @@ fn a_crash_at_every_operation_of_a_cut_leaves_it_to_be_done_again_and_loses_noth
         }
     }
     assert!(crashes > 60, "{crashes}");
+}
+
+#[test]
+fn a_crash_in_a_cut_of_an_intact_log_leaves_a_prefix_without_a_hole() {
+    let start = SimDisk::new(1);
+    let whole = three_segments(&start).concat().concat();
+    for at in 1.. {
+        let running = start.fork();
+        let mut io = running.io();
+        let plan = cut::plan(&mut io, Path::new(DIR), &cut_config(16), offset(2), &mut Unwatched).unwrap();
+        running.crash_at(running.op_count() + at);
+        if cut::apply(&mut io, &plan, &mut Unwatched).is_ok() {
+            break;
+        }
+        for policy in CrashPolicy::ALL {
+            let crashed = running.fork();
+            crashed.crash(policy);
+            load(&crashed, &RecoveryConfig { recovery_point: offset(16), ..config() }).unwrap();
+            let (log, _) = all_bytes(&crashed);
+            assert!(whole.starts_with(&log), "operation {at}: {} bytes are no prefix", log.len());
+        }
+    }
 }

@@ -404,6 +404,18 @@ fn a_transaction_index_that_is_lost_or_spoilt_below_the_newest_snapshot_is_built
                 assert_eq!(report.walked_from, Some(offset(12)), "{what} in {base}, clean {clean_shutdown}");
             }
         }
+        // A note that is wrong, of an index that is right: everything is walked, once.
+        let disk = disk.fork();
+        let path = Path::new(SIDE_DIR).join("partition");
+        let text = String::from_utf8(disk.read_file(&path).unwrap()).unwrap();
+        let body = text[..text.len() - 16].replace("transactions 4 1 5 ", "transactions 4 2 5 ");
+        let crc = weir_recovery::partition_file::crc32c(body.as_bytes());
+        assert_ne!(body, text[..text.len() - 16]);
+        disk.write_file(&path, format!("{body}crc32c {crc:08x}\n").as_bytes());
+        for walked_from in [0, 12] {
+            let (_, report) = load(&disk, &config).unwrap();
+            assert_eq!(report.walked_from, Some(offset(walked_from)), "clean {clean_shutdown}");
+        }
         // One where none belongs.
         let disk = SimDisk::new(1);
         write_segments(&disk, &[vec![placed(plain(2, 5), 0, 0)], vec![placed(plain(2, 5), 2, 0)]]);
