@@ -97,6 +97,46 @@ fn a_reader_goes_from_the_disk_to_the_tail_without_a_gap() {
     assert!(tail.read(open.log.log_end_offset().next().unwrap(), 1, Isolation::Uncommitted, true).is_none());
 }
 
+/// N-TAIL-7: readers at several distances, with fetch sizes that change, while the log grows, rolls and evicts.
+#[test]
+fn readers_that_lag_are_given_every_offset_once_while_the_log_grows() {
+    let bench = Bench::new(7).segment_bytes(20_000);
+    let memory = TailMemory::new(15_000);
+    let (mut open, tail) = bench.open_with_tail(&memory);
+    // Where each is, and how often it reads: the last one falls behind the tail.
+    let mut readers = [(0_i64, 1), (0, 3), (0, 29)];
+    let mut served = [[0, 0]; 3];
+    let mut random = 1_usize;
+    for turn in 0..600_usize {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let chance = random >> 33;
+        open.produce(plain(1 + chance % 3, 1 + chance % 700));
+        if turn % 4 == 0 {
+            open.sync();
+        }
+        for (reader, (at, every)) in readers.iter_mut().enumerate() {
+            if turn % *every != 0 {
+                continue;
+            }
+            let (max_bytes, isolation) = (1 + chance % 9_000, BOTH[turn % 2]);
+            let from_tail = tail.read(offset(*at), max_bytes, isolation, true);
+            served[reader][usize::from(from_tail.is_none())] += 1;
+            let read = match from_tail {
+                Some(read) => read,
+                None => open.log.read(&mut *open.io, offset(*at), max_bytes, isolation, true).unwrap(),
+            };
+            for (base, last) in offsets_of(&read.bytes) {
+                assert_eq!(base, *at, "reader {reader}");
+                *at = last + 1;
+            }
+            assert!(offset(*at) <= read.view.high_watermark);
+        }
+    }
+    let [near, _, far] = served;
+    assert!(near[0] > 500 && far[1] > 5, "from memory and from the disk: {served:?}");
+    assert!(readers[0].0 > 1_000);
+}
+
 #[test]
 fn a_read_of_the_tail_does_not_touch_the_disk() {
     let bench = Bench::new(7);

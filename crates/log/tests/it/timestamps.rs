@@ -189,6 +189,51 @@ fn answers_carry_the_leader_epoch_in_force_there() {
     assert_eq!(epoch_of(OffsetSpec::Latest), (4, Some(9)));
 }
 
+/// N-EPOCH-2 and TRUNC-8: while it grows, after a restart, and once a stop has raised the epoch.
+#[test]
+fn the_end_of_an_epoch_is_never_below_what_was_read_in_it() {
+    let bench = Bench::new(3);
+    let mut open = bench.open_unclean();
+    open.replicate(placed(plain(20, 10), 0, 0));
+    let end_of = |open: &Open, asked: i32| {
+        open.log.end_offset_for_epoch(epoch(asked)).map(|(found, end)| (found.get(), end.get()))
+    };
+    for base in (20..219).step_by(10) {
+        open.replicate(placed(plain(10, 10), base, 3));
+        let end = end_of(&open, 3).unwrap();
+        assert!(end.0 == 3 && end.1 >= open.log.view().high_watermark.get());
+        if base % 50 == 0 {
+            open.sync();
+            assert_eq!(end_of(&open, 3).unwrap().1, open.log.view().high_watermark.get());
+        }
+    }
+    open.sync();
+    for restart in 0..3 {
+        match restart {
+            0 => {}
+            1 => {
+                open.close();
+                open = bench.open_clean();
+            }
+            _ => {
+                drop(open);
+                open = bench.open_unclean();
+            }
+        }
+        let asked = [0, 1, 2, 3, 4].map(|asked| end_of(&open, asked));
+        assert_eq!(asked, [Some((0, 20)), Some((0, 20)), Some((0, 20)), Some((3, 220)), None], "{restart}");
+    }
+    // A stop raises the epoch, before and after anything is written under it.
+    open.log.assign_leader_epoch(&mut *open.io, epoch(1_003)).unwrap();
+    for count in 0..2 {
+        let asked = [3, 4, 1_002, 1_003, 1_004].map(|asked| end_of(&open, asked));
+        let end = 220 + count;
+        assert_eq!(asked, [Some((3, 220)), Some((3, 220)), Some((3, 220)), Some((1_003, end)), None]);
+        open.append(plain(1, 10), &AppendParams::client(epoch(1_003), NOW)).unwrap();
+        open.sync();
+    }
+}
+
 /// The directories that Kafka's clients wrote with each codec, and one that a broker compressed again.
 #[test]
 fn the_exact_record_is_found_inside_compressed_batches() {
