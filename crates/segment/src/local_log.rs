@@ -1050,19 +1050,21 @@ impl LocalLog {
 
     // Aborted transactions.
 
-    /// Adds an aborted transaction to the index of the active segment, which holds its ABORT or barrier. The file follows
-    /// when the segment is left, or by [`LocalLog::sync`] and [`LocalLog::write_transactions`].
+    /// Adds an aborted transaction to the index of the segment which holds its ABORT or barrier: in memory. The file
+    /// follows by [`LocalLog::sync`] and [`LocalLog::write_transactions`], and when an active segment is left.
     ///
     /// # Errors
-    /// [`SegmentError::Io`], [`SegmentError::TransactionIndex`].
+    /// [`SegmentError::Io`], [`SegmentError::NoSegment`], [`SegmentError::TransactionIndex`].
     pub fn append_aborted(
         &mut self,
         io: &mut dyn Io,
+        base_offset: Offset,
         aborted: AbortedTransaction,
     ) -> Result<(), SegmentError> {
         self.change(|log| {
-            log.with_transactions.insert(log.active().base_offset());
-            log.active_mut().append_aborted(io, aborted)
+            log.segment_mut(base_offset)?.append_aborted(io, aborted)?;
+            log.with_transactions.insert(base_offset);
+            Ok(())
         })
     }
 

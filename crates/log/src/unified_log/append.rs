@@ -264,15 +264,8 @@ impl UnifiedLog {
             return Ok(());
         }
         self.tail.push_aborted(&entries, applied.barrier.is_some());
-        if segment == self.log.active().base_offset() {
-            return entries.into_iter().try_for_each(|entry| self.log.append_aborted(io, entry));
-        }
-        // One append went over a segment's end, and this batch is before it.
-        let mut index = self.log.segment_transactions(io, segment)?;
-        for entry in entries {
-            index.append(entry);
-        }
-        self.log.replace_transactions(io, segment, index)
+        // Where one append went over a segment's end, and this batch is before it, `on_roll` writes the index.
+        entries.into_iter().try_for_each(|entry| self.log.append_aborted(io, segment, entry))
     }
 }
 

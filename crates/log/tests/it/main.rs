@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on should fail loudly")]
 
+mod aborted;
 mod crash;
 mod crash_enumeration;
 mod edges;

@@ -256,13 +256,15 @@ fn what_was_appended_together_is_read_without_a_copy() {
     for _ in 0..3 {
         open.produce(plain(4, 5_000));
     }
+    open.produce(plain(1, 100));
     open.sync();
     let one = |from, max| tail.read(offset(from), max, Isolation::Uncommitted, true).unwrap().bytes;
-    let (first, again) = (one(4, 30_000), one(4, 25_000));
+    // The last append would fit as well.
+    let (first, again) = (one(8, 30_000), one(8, 25_000));
     assert_eq!(first.as_ptr(), again.as_ptr(), "a handle on the same memory");
-    assert_eq!(offsets_of(&first), [(4, 7)]);
+    assert_eq!(offsets_of(&first), [(8, 11)]);
     // Where that would be little of what is asked for, it is put together.
-    assert_eq!(offsets_of(&one(4, 200_000)), [(4, 7), (8, 11)]);
+    assert_eq!(offsets_of(&one(4, 200_000)), [(4, 7), (8, 11), (12, 12)]);
 }
 
 /// N-GAP-2: batches further apart than 32 bits say, in one chunk.

@@ -251,14 +251,14 @@ fn aborted_transactions_are_found_over_segments_and_cut_with_their_markers() {
         append(&mut io, &mut log, batch(base, 1, 300, 1));
         if base % 2 == 1 {
             let entry = aborted(base, base - 1, base, base + 1);
-            log.append_aborted(&mut io, entry).unwrap();
+            log.append_aborted(&mut io, log.active().base_offset(), entry).unwrap();
             expected.push(entry);
         }
     }
     // Two that end at one barrier.
     append(&mut io, &mut log, batch(12, 1, 10, 1));
     for entry in [aborted(20, 3, 12, 4), aborted(21, 4, 12, 13)] {
-        log.append_aborted(&mut io, entry).unwrap();
+        log.append_aborted(&mut io, log.active().base_offset(), entry).unwrap();
         expected.push(entry);
     }
     assert!(log.segments().len() > 3);
@@ -285,7 +285,7 @@ fn aborted_transactions_are_found_over_segments_and_cut_with_their_markers() {
     log.replace_transactions(&mut io, base, index.clone()).unwrap();
     assert_eq!(log.segment_transactions(&mut io, base).unwrap(), index);
     log.replace_transactions(&mut io, base, TransactionIndex::new()).unwrap();
-    log.append_aborted(&mut io, aborted(10, 4, 4, 5)).unwrap();
+    log.append_aborted(&mut io, log.active().base_offset(), aborted(10, 4, 4, 5)).unwrap();
     assert_eq!(find(&mut io, &mut log, 4, 5), [aborted(10, 4, 4, 5)]);
 }
 
@@ -293,7 +293,7 @@ fn aborted_transactions_are_found_over_segments_and_cut_with_their_markers() {
 fn a_spoilt_transaction_index_is_named_and_keeps_nobody_from_opening() {
     let (disk, mut io, mut log) = fresh(small());
     append(&mut io, &mut log, batch(0, 2, 10, 1));
-    log.append_aborted(&mut io, aborted(1, 0, 1, 2)).unwrap();
+    log.append_aborted(&mut io, log.active().base_offset(), aborted(1, 0, 1, 2)).unwrap();
     log.close(&mut io).unwrap();
     disk.write_file(&file(0, FileKind::TransactionIndex), &[9; 40]);
     let mut log = open(&mut io, small()).unwrap();

@@ -166,7 +166,7 @@ fn segments_without_aborted_transactions_are_not_looked_at() {
         log.roll(&mut io, None, NOW).unwrap();
     }
     log.append_bytes(&mut io, batch(50, 1, 10, 1), NOW).unwrap();
-    log.append_aborted(&mut io, aborted(7, 3, 50, 51)).unwrap();
+    log.append_aborted(&mut io, log.active().base_offset(), aborted(7, 3, 50, 51)).unwrap();
     // Another that ends later; its entry is in the file of a closed segment at the end.
     log.roll(&mut io, None, NOW).unwrap();
     log.append_bytes(&mut io, batch(51, 1, 10, 1), NOW).unwrap();
@@ -212,12 +212,12 @@ proptest! {
         let (_disk, mut io, mut log) = fresh(SegmentConfig::default());
         log.append_bytes(&mut io, batch(0, 1, 10, 1), NOW).unwrap();
         for entry in older {
-            log.append_aborted(&mut io, *entry).unwrap();
+            log.append_aborted(&mut io, log.active().base_offset(), *entry).unwrap();
         }
         log.roll(&mut io, Some(at(border)), NOW).unwrap();
         log.append_bytes(&mut io, batch(border, 1, 10, 1), NOW).unwrap();
         for entry in newer {
-            log.append_aborted(&mut io, *entry).unwrap();
+            log.append_aborted(&mut io, log.active().base_offset(), *entry).unwrap();
         }
         for (from, size) in ranges {
             let end = from + size;
