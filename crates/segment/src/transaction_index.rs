@@ -177,6 +177,15 @@ impl TransactionIndex {
     ///
     /// Kafka: `TransactionIndex.collectAbortedTxns`, which looks at every entry from the first one on.
     pub fn collect(&self, from: Offset, end: Offset, found: &mut Vec<AbortedTransaction>) -> bool {
+        self.look(from, end, |entry| {
+            if entry.first_offset < end {
+                found.push(*entry);
+            }
+        })
+    }
+
+    /// Gives every entry that may overlap `[from, end)`, and few others.
+    fn look(&self, from: Offset, end: Offset, mut each: impl FnMut(&AbortedTransaction)) -> bool {
         let mut at = self.entries.partition_point(|entry| entry.last_offset < from);
         let before = at.checked_sub(1).and_then(|before| self.entries.get(before));
         if before.is_some_and(|before| before.last_stable_offset >= end) {
@@ -190,9 +199,7 @@ impl TransactionIndex {
             // Last stable offsets never go down, so the last one speaks for those that are passed over.
             let looked_at = if skips { entries.len().saturating_sub(1) } else { 0 };
             for entry in entries.iter().skip(looked_at) {
-                if entry.first_offset < end {
-                    found.push(*entry);
-                }
+                each(entry);
                 if entry.last_stable_offset >= end {
                     return true;
                 }
@@ -320,9 +327,10 @@ mod tests {
         assert!(index.collect(at(4), at(9), &mut found));
         let ids: Vec<i64> = found.iter().map(|entry| entry.producer_id.get()).collect();
         assert_eq!(ids, [2, 3, 4, 0]);
-        // 390 blocks of them are passed over by one look each.
-        let looked_at = index.smallest.iter().filter(|smallest| **smallest < at(9)).count();
-        assert_eq!((looked_at, index.smallest.len()), (2, 391));
+        let mut looked_at = 0;
+        assert!(index.look(at(4), at(9), |_| looked_at += 1));
+        // Two blocks of 256, and one entry of each of 389 others.
+        assert!(looked_at < 2 * BLOCK + 390, "{looked_at} of {}", index.entries().len());
     }
 
     proptest! {
