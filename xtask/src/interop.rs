@@ -1,7 +1,7 @@
 //! `cargo xtask interop --tier 1`: end-to-end tests with a real Apache Kafka and real clients, on loopback.
 //!
 //! Kafka, its clients and its tools come from Maven Central through `mvn`; librdkafka and kafka-python through
-//! `pip`; kcat from the system. Everything is kept in one cache folder (`WEIR_INTEROP_CACHE`, else
+//! `pip`; franz-go through `go`; kcat from the system. Everything is kept in one cache folder (`WEIR_INTEROP_CACHE`, else
 //! `~/.cache/weir-interop`). What the checks compare with is never weir's own code: log files, record batches and
 //! producer state are read by the small readers in `logs.rs`, and requests are made by `raw.rs`.
 
@@ -9,14 +9,18 @@ mod batches;
 mod clients;
 mod crash;
 mod dump;
+mod handover;
 mod kafka;
 mod logs;
 mod mirror;
 mod node;
 mod process;
 mod raw;
+mod reading;
 mod report;
+mod script;
 mod segments;
+mod served;
 mod tools;
 
 use std::path::PathBuf;
@@ -63,8 +67,8 @@ pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode> {
             if let Some(bootstrap) = &options.smoke {
                 clients::smoke(&mut world, bootstrap);
             } else {
-                // These need no broker, so that they can be had alone in seconds.
-                let alone = ["batches", "segments"]
+                // These need no broker, or one of their own, so that they can be had alone in less time.
+                let alone = ["batches", "segments", "served", "handover"]
                     .into_iter()
                     .find(|name| options.only.as_ref().is_some_and(|only| only.starts_with(name)));
                 if alone.is_none_or(|name| name == "batches") {
@@ -73,9 +77,14 @@ pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode> {
                 if alone.is_none_or(|name| name == "segments") {
                     stage(&mut world, "segments", segments::check);
                 }
-                if alone.is_none() {
+                if alone.is_none_or(|name| ["served", "handover"].contains(&name)) {
                     world.weir = tools::weir()?;
-                    tier_1(&mut world);
+                }
+                match alone {
+                    None => tier_1(&mut world),
+                    Some("served") => drop(stage(&mut world, "served", served::check)),
+                    Some("handover") => drop(stage(&mut world, "handover", handover_alone)),
+                    Some(_) => {}
                 }
             }
             report = world.report;
@@ -92,15 +101,28 @@ pub(crate) fn run(options: &InteropOptions) -> Result<ExitCode> {
     Ok(report.finish())
 }
 
-/// Show's lines 2 and 3, in one life of one source and one node.
+/// One life of one source and one node; then the source's second life, on files of weir.
 fn tier_1(world: &mut World) {
+    let served = stage(world, "served", served::check);
     let Some(source) = stage(world, "source", mirror::start_source) else { return };
     let node = stage(world, "node", |world| node::Node::start_new(world, "b"))
         .and_then(|node| with_node(world, &source, node));
     let kafka = stage(world, "kafka_stop", |world| dump::stop_source(world, source));
-    if let (Some(kafka), Some(node)) = (kafka, node) {
-        stage(world, "dump", |world| dump::compare(world, &kafka, node));
+    let mut live = None;
+    if let (Some(kafka), Some(node)) = (&kafka, node) {
+        live = stage(world, "dump", |world| dump::compare(world, kafka, node));
     }
+    if let (Some(kafka), Some(served)) = (kafka, served) {
+        stage(world, "handover", |world| handover::check(world, &kafka, &served, live.as_deref()));
+    }
+}
+
+/// The handover without all that comes before it.
+fn handover_alone(world: &mut World) -> Result<()> {
+    let served = served::check(world)?;
+    let kafka = kafka::Kafka::start(&world.tools, &world.work.join("a"))?;
+    handover::create_topics(world, &kafka)?;
+    handover::check(world, &kafka.stop()?, &served, None)
 }
 
 /// All that needs both sides alive; gives the node back if it is worth looking at its files.

