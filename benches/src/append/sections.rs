@@ -91,6 +91,9 @@ fn take_turns(options: &Options, figures: &mut Figures, rows: &mut [Row]) -> Res
     Ok(())
 }
 
+/// The bare prototypes, and whether they fill a group while the one before is written and synced.
+const PROTOTYPES: [(&str, bool); 2] = [("prototype", false), ("overlapped prototype", true)];
+
 /// Group commit at several sizes of a group, against the direct writer and the buffered loop.
 ///
 /// # Errors
@@ -115,12 +118,14 @@ pub fn groups(options: &Options) -> Result<Section> {
                 Ok((bytes, plain::buffered(&folder.join("f"), size.min(MIB), Some(group), bytes)?))
             }),
         });
-        rows.push(Row {
-            name: format!("prototype, group {name}"),
-            run: Box::new(move |folder| {
-                Ok((bytes, plain::prototype(&folder.join("f"), 16 * KIB, size, bytes, size >= MIB)?))
-            }),
-        });
+        for (series, overlapped) in PROTOTYPES {
+            rows.push(Row {
+                name: format!("{series}, group {name}"),
+                run: Box::new(move |folder| {
+                    Ok((bytes, plain::prototype(&folder.join("f"), 16 * KIB, size, bytes, overlapped)?))
+                }),
+            });
+        }
         for backend in &options.backends {
             let backend = backend.clone();
             // About what is received and checked at a time, so that it is still in the cache when it is copied.
@@ -153,7 +158,9 @@ pub fn groups(options: &Options) -> Result<Section> {
             let plain = format!("plain buffered, group {name}");
             let cpu = figures.ratio("CPU-s/GB", &row, &plain).unwrap_or(0.0);
             let speed = figures.ratio("MB/s", &row, &plain).unwrap_or(0.0);
-            let bare = figures.ratio("MB/s", &row, &format!("prototype, group {name}")).unwrap_or(0.0);
+            let [bare, overlapped] = PROTOTYPES.map(|(series, _)| {
+                figures.ratio("MB/s", &row, &format!("{series}, group {name}")).unwrap_or(0.0)
+            });
             let quiet = prototype
                 .iter()
                 .find(|(group, _)| *group == size)
@@ -162,8 +169,8 @@ pub fn groups(options: &Options) -> Result<Section> {
                 continue;
             }
             section.notes.push(format!(
-                "{row}: {share:.0} % of the plain direct writer{}; {bare:.2} x the throughput of the prototype; {speed:.2} x \
-                 the throughput and {cpu:.2} x the CPU of the buffered loop",
+                "{row}: {share:.0} % of the plain direct writer{}; {bare:.2} x the throughput of the prototype, \
+                 {overlapped:.2} x overlapped; {speed:.2} x the throughput and {cpu:.2} x the CPU of the buffered loop",
                 quiet.unwrap_or_default()
             ));
         }
@@ -176,7 +183,8 @@ pub fn groups(options: &Options) -> Result<Section> {
         for size in sizes {
             let name = name_of(size);
             let mut bars = Vec::new();
-            for series in options.backends.iter().map(String::as_str).chain(["plain buffered", "prototype"]) {
+            let plain = ["plain buffered"].into_iter().chain(PROTOTYPES.map(|(series, _)| series));
+            for series in options.backends.iter().map(String::as_str).chain(plain) {
                 let values = figures.values(&format!("{series}, group {name}"), axis).to_vec();
                 bars.push(Bar { series: series.to_owned(), values });
             }

@@ -64,18 +64,25 @@ impl Shard {
         Ok(())
     }
 
-    /// One turn of the loop: submits what was appended, takes completions, and begins a sync of each partition with at
-    /// least `group` bytes that are written and not durable, and none under way.
+    /// One turn of the loop that a shard's thread runs: submits what was appended, begins a sync of each partition with at
+    /// least `group` bytes that are written and not durable, and none under way, and takes completions. A shard that has
+    /// more to do polls; one that has not waits.
     ///
     /// # Errors
     /// If the disk fails.
     pub fn turn(&mut self, group: Option<u64>, wait: Wait) -> Result<()> {
         self.submit(group);
-        let wait = if self.io.in_flight() == 0 && wait == Wait::Block { Wait::Poll } else { wait };
-        self.io.reap(wait, &mut self.done)?;
-        if self.done.is_empty() {
-            return Ok(());
+        if wait == Wait::Poll {
+            // Writes that complete at once are covered by the syncs that follow.
+            self.take(Wait::Poll)?;
+            self.submit(group);
         }
+        let wait = if self.io.in_flight() == 0 && wait == Wait::Block { Wait::Poll } else { wait };
+        self.take(wait)
+    }
+
+    fn take(&mut self, wait: Wait) -> Result<()> {
+        self.io.reap(wait, &mut self.done)?;
         self.reaped += u64::try_from(self.done.len())?;
         for done in std::mem::take(&mut self.done) {
             let index = usize::try_from(ticket_owner(done.ticket))?;
@@ -88,7 +95,6 @@ impl Shard {
             }
             self.restless.insert(index);
         }
-        self.submit(group);
         Ok(())
     }
 
@@ -173,21 +179,28 @@ pub fn append_to_one(
         let set = source.next(base)?;
         let set_size = u64::try_from(set.len())?;
         size += set_size;
-        if let Durability::Group(group) = durability {
-            // A set larger than the group is a group of its own.
-            let most = group.max(set_size).saturating_mul(2);
-            while unsynced(&shard) + set_size > most {
-                shard.turn(Some(group), Wait::Block)?;
-            }
+        // Whether one more may be appended before something becomes durable. A set larger than the group is a group of its
+        // own.
+        let has_room = |shard: &Shard| match durability {
+            Durability::Group(group) => unsynced(shard) + set_size <= group.max(set_size).saturating_mul(2),
+            Durability::AtTheEnd | Durability::Each => true,
+        };
+        let group = match durability {
+            Durability::Group(group) => Some(group),
+            Durability::AtTheEnd | Durability::Each => None,
+        };
+        while !has_room(&shard) {
+            shard.turn(group, Wait::Block)?;
         }
         shard.append(0, set)?;
         gathered += set_size;
         match durability {
-            // What a shard finds in its queue at a time goes out at once; less would only make small writes.
-            Durability::AtTheEnd if gathered >= TURN => shard.turn(None, Wait::Poll)?,
-            Durability::Group(group) if gathered >= group.min(TURN) => shard.turn(Some(group), Wait::Poll)?,
-            Durability::AtTheEnd | Durability::Group(_) => continue,
             Durability::Each => shard.make_durable(0)?,
+            // What a shard finds in its queue at a time goes out at once; less would only make small writes.
+            _ if gathered < group.unwrap_or(TURN).min(TURN) => continue,
+            _ if has_room(&shard) => shard.turn(group, Wait::Poll)?,
+            // Nothing more is in the queue: it waits, above.
+            _ => {}
         }
         gathered = 0;
     }

@@ -1,8 +1,8 @@
 //! The end of the active segment while it grows: gathered, written in blocks, synced in groups.
 //!
-//! What is appended is copied once into an aligned buffer, and goes out in writes of up to 1 MiB that end at a border of
-//! [`BLOCK_SIZE`], as many at a time as the queue takes. The last block, which is not full, goes out when somebody
-//! flushes. The next write that contains it waits until it was reaped (D11), and takes along what arrives meanwhile. A
+//! What is appended is copied once into an aligned buffer of up to 256 KiB, or taken as it is, and goes out in writes that
+//! end at a border of [`BLOCK_SIZE`], as many at a time as the queue takes: full ones at once, so that the disk works
+//! while more is gathered. The last block, which is not full, goes out when somebody flushes. The next write that contains it waits until it was reaped (D11), and takes along what arrives meanwhile. A
 //! file that is written past the page cache gets that block again from its start; one that is not gets what is new.
 //!
 //! A write in flight is a frozen copy: nothing of it changes before it was reaped.
@@ -18,6 +18,10 @@ use crate::walk::to_u64;
 
 /// The most that one write carries, in bytes.
 const MAX_WRITE: usize = 1 << 20;
+
+/// The most that is gathered for one write, in bytes. What is copied is in the processor's cache then when the disk takes
+/// it, and a disk that gets the first quarter of a MiB while the second is copied is done earlier.
+const MAX_GATHER: usize = 256 << 10;
 
 /// From here on, bytes that need no copy are not copied. A last block goes out alone behind as much as this.
 const LARGE: usize = 64 << 10;
@@ -323,11 +327,11 @@ impl Appender {
         };
         let inside = to_usize(at - block_start(at));
         let wanted = more.saturating_add(known.len()).saturating_add(inside).max(self.capacity);
-        let mut buffer = self.pool.take(wanted.clamp(LARGE, MAX_WRITE));
+        let mut buffer = self.pool.take(wanted.clamp(LARGE, MAX_GATHER));
         let limit = buffer.capacity() - inside;
         let copied = buffer.extend_from_slice(&known);
         assert_eq!(copied, known.len(), "a buffer holds a block");
-        self.capacity = buffer.capacity().saturating_mul(2).min(MAX_WRITE);
+        self.capacity = buffer.capacity().saturating_mul(2).min(MAX_GATHER);
         Gather { at, buffer, limit }
     }
 
@@ -368,7 +372,7 @@ impl Appender {
             let waiting = self.queue.iter().map(|write| write.range().1);
             // Else it waits for the block in which it starts, and takes along what arrives meanwhile.
             if in_flight.chain(waiting).all(|end| end <= begun) {
-                self.capacity = self.group.next_power_of_two().clamp(LARGE, MAX_WRITE);
+                self.capacity = self.group.next_power_of_two().clamp(LARGE, MAX_GATHER);
                 self.group = 0;
                 self.freeze(self.end);
             }
@@ -376,7 +380,8 @@ impl Appender {
         self.submit(io);
     }
 
-    fn submit(&mut self, io: &mut dyn Io) {
+    /// Submits what stands in writes, as far as D11 and the queue allow.
+    pub(crate) fn submit(&mut self, io: &mut dyn Io) {
         if self.broken_at.is_some() {
             return;
         }

@@ -40,6 +40,10 @@
 //!   The backend may make the whole file system durable instead of many files one by one; it then also waits for what
 //!   others have written there.
 //!
+//! - **D15** Who waits may be given the work: if a small write or a sync is all that a [`Wait::Block`] or a [`Wait::Park`]
+//!   would wait for, the backend may do it in the calling thread, as long as such work was short of late. The wait then
+//!   ends when it is done, and a waker or a limit of time that comes meanwhile is heard of after that.
+//!
 //! There are no defaulted methods: a backend that cannot do something does not compile.
 
 use std::fmt;
@@ -63,6 +67,7 @@ pub mod uring;
 
 mod descriptors;
 mod names;
+mod pace;
 mod track;
 
 /// The unit of D11: no two writes in flight in one file touch the same block of this many bytes.
@@ -76,7 +81,7 @@ pub const PREALLOCATION_MOST: u64 = 16 << 20;
 
 /// All disk access of one shard. One owner, one thread: `&mut self`, no locks.
 ///
-/// The contract D1 to D14 is in the documentation of the [module](self).
+/// The contract D1 to D15 is in the documentation of the [module](self).
 pub trait Io {
     /// Opens a file. Blocking.
     ///
@@ -310,7 +315,7 @@ pub struct Done {
     pub result: Result<u32, IoError>,
 }
 
-/// How long [`Io::reap`] waits.
+/// How long [`Io::reap`] waits; D15 says what it may do meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// Not at all.

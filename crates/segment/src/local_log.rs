@@ -372,7 +372,8 @@ impl LocalLog {
 
     /// Appends whole batches, whose offsets ascend from the log end offset; gaps are taken.
     ///
-    /// When it returns, the bytes have been gathered, and neither written nor synced: [`LocalLog::flush`] submits them.
+    /// When it returns, the bytes have been gathered. What fills a buffer (256 KiB) is on its way to the disk;
+    /// [`LocalLog::flush`] submits the rest.
     /// It waits only if a segment is left, or if more than 8 MiB of this log wait to be written. Frames and headers are
     /// looked at, no CRC.
     ///
@@ -558,6 +559,7 @@ impl LocalLog {
         }
         if let Some(appender) = &mut self.appender {
             appender.take(bytes, end_offset);
+            appender.submit(io);
         }
         Ok(())
     }
@@ -610,8 +612,12 @@ impl LocalLog {
             }
             Settled::Sync => {}
             Settled::Failed(error) => {
-                let is_sync = error.at().operation == Operation::Sync;
-                if self.failure.is_none() || is_sync {
+                // A sync that was refused because a write had failed says less than that write.
+                let is_failed_sync = match &error {
+                    IoError::Poisoned { cause, .. } => *cause == Operation::Sync,
+                    error => error.at().operation == Operation::Sync,
+                };
+                if self.failure.is_none() || is_failed_sync {
                     self.failure = Some(error);
                 }
                 self.fail();
@@ -772,15 +778,17 @@ impl LocalLog {
         self.abandon(io).and(finished)
     }
 
-    /// Closes the files as they are.
+    /// Closes the files as they are: all of them, also behind one that fails.
     ///
     /// # Errors
-    /// [`SegmentError::Io`].
+    /// [`SegmentError::Io`]: the first one.
     pub fn abandon(mut self, io: &mut dyn Io) -> Result<(), SegmentError> {
+        let mut first = Ok(());
         for segment in self.segments.values_mut().filter_map(LogSegment::used_mut) {
-            segment.close(io)?;
+            let closed = segment.close(io);
+            first = first.and(closed);
         }
-        Ok(())
+        Ok(first?)
     }
 
     // Reading.

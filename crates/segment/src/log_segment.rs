@@ -592,8 +592,8 @@ impl UsedSegment {
 
     /// Closes every file of the segment.
     pub(crate) fn close(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
-        self.close_index_files(io)?;
-        self.rest(io)
+        let indexes = self.close_index_files(io);
+        self.rest(io).and(indexes)
     }
 
     // Cutting and removing.

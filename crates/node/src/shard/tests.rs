@@ -571,3 +571,23 @@ async fn many_partitions_are_written_and_synced_side_by_side() {
     assert_eq!(log_syncs(&disk, 1), 1, "one sync for all of a partition");
     assert!(shards.stop().await.iter().all(|points| points.clean && points.recovery_point.get() == 5));
 }
+
+#[tokio::test]
+async fn a_broken_backend_fails_every_partition_once_and_the_shard_still_answers() {
+    let disk = disk(25);
+    let shards = shards(&disk);
+    let (one, two) = (open(&shards, spec(1)).await, open(&shards, spec(2)).await);
+    append(&one, "kept").await.unwrap();
+    disk.break_reaps();
+    assert!(matches!(append(&one, "lost").await, Err(PartitionError::Offline { .. })));
+    for handle in [&one, &two] {
+        assert!(matches!(append(handle, "refused").await, Err(PartitionError::Offline { .. })));
+        assert!(matches!(handle.status().log, LogStatus::WritesRefused { .. }));
+    }
+    // A partition that is opened now is offline, and nobody waits for it.
+    let three = shards.of(id(3)).open(spec(3)).await.unwrap();
+    assert!(matches!(three.loaded().await.log, LogStatus::Offline { .. }));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(disk.broken_reaps(), 1, "it is asked again and again");
+    assert!(shards.stop().await.iter().all(|points| !points.clean));
+}

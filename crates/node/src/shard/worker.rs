@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, TryRecvError};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use weir_format::Offset;
 use weir_log::{AppendError, AppendParams, Appended, Durability, HotTail, LogView, TailMemory, UnifiedLog};
@@ -208,6 +208,8 @@ pub(super) struct Shard {
     /// Bytes of all partitions that are appended and not written.
     unwritten: u64,
     stopping: bool,
+    /// Why the backend of the disk does nothing any more.
+    broken: Option<Arc<str>>,
     /// Reads that wait for the appends before them, each with its room in the queue.
     reads: VecDeque<(PartitionId, ReadRequest, Option<OwnedSemaphorePermit>)>,
     flush_interval: bool,
@@ -244,6 +246,7 @@ impl Shard {
             warm: VecDeque::new(),
             unwritten: 0,
             stopping: false,
+            broken: None,
             reads: VecDeque::new(),
             flush_interval,
             last_flush: instant(),
@@ -257,7 +260,16 @@ impl Shard {
         loop {
             let mut taken = 0;
             while taken < TURN && self.unwritten < MAX_UNWRITTEN {
-                match self.inbox.try_recv() {
+                let received = match self.inbox.try_recv() {
+                    // Of a broken backend nothing comes that is worth waiting for.
+                    Err(TryRecvError::Empty)
+                        if self.broken.is_some() && taken == 0 && self.reads.is_empty() =>
+                    {
+                        self.inbox.recv().map_err(|_| TryRecvError::Disconnected)
+                    }
+                    received => received,
+                };
+                match received {
                     Ok((Request::Stop { reply }, _)) => {
                         let points = self.stop();
                         let _ = reply.send(points);
@@ -267,20 +279,20 @@ impl Shard {
                         taken += 1;
                         self.handle(request, room);
                     }
-                    Err(crossbeam_channel::TryRecvError::Empty) => break,
+                    Err(TryRecvError::Empty) => break,
                     // Every handle is gone without a stop: the process is ending by itself.
-                    Err(crossbeam_channel::TryRecvError::Disconnected) => return,
+                    Err(TryRecvError::Disconnected) => return,
                 }
             }
-            self.start_work();
+            let has_more = !self.inbox.is_empty() || !self.reads.is_empty();
+            self.start_work(has_more);
             self.serve_reads();
             self.expire_producers_if_due();
             self.rest_if_due();
             let wait = if self.unwritten >= MAX_UNWRITTEN && self.dirty.is_empty() && self.io.in_flight() > 0
             {
                 Wait::Block
-            } else if taken > 0 || !self.reads.is_empty() || !self.inbox.is_empty() || !self.dirty.is_empty()
-            {
+            } else if has_more || !self.inbox.is_empty() || !self.dirty.is_empty() {
                 Wait::Poll
             } else {
                 Wait::Park(self.park_time())
@@ -318,11 +330,15 @@ impl Shard {
 
     /// Takes in what has ended; false if the backend is broken, and nothing will end any more.
     fn reap(&mut self, wait: Wait) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
         let mut done = std::mem::take(&mut self.done);
         if let Err(error) = self.io.reap(wait, &mut done) {
             // The backend itself is broken: no log of this shard can go on.
             tracing::error!(%error, "disk backend failed");
             let reason: Arc<str> = Arc::from(describe(&error));
+            self.broken = Some(Arc::clone(&reason));
             let ids: Vec<PartitionId> = self.slots.keys().copied().collect();
             for id in ids {
                 self.fail(id, &reason, false);
@@ -627,7 +643,10 @@ impl Shard {
 
     /// Submits what was appended, and one sync for each partition that has something written and unsynced and none under
     /// way: as many side by side as the queue of the disk takes.
-    fn start_work(&mut self) {
+    ///
+    /// With `has_more` to do, what is submitted gets going meanwhile; else the caller waits for it, and the disk's backend
+    /// may do it in this thread.
+    fn start_work(&mut self, has_more: bool) {
         let by_clock = self.flush_interval && self.last_flush.elapsed() >= FLUSH_INTERVAL;
         if by_clock {
             self.last_flush = instant();
@@ -647,8 +666,10 @@ impl Shard {
                 log.flush(&mut *self.io);
             }
         }
-        // Writes that complete at once are covered by the syncs that follow.
-        self.reap(Wait::Poll);
+        if has_more {
+            // Writes that complete at once are covered by the syncs that follow.
+            self.reap(Wait::Poll);
+        }
         for id in dirty {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
             slot.dirty = false;
@@ -700,7 +721,10 @@ impl Shard {
                     self.warm.push_back((now + REST_AFTER, id));
                     self.mark_dirty(id);
                 }
-                Err(_) => self.settle(id),
+                Err(_) => {
+                    slot.warm = false;
+                    self.settle(id);
+                }
             }
         }
     }
@@ -744,7 +768,10 @@ impl Shard {
             refuse: None,
             spec,
         };
-        slot.state = load(&mut *self.io, &slot.spec, owner, &self.pool);
+        slot.state = match &self.broken {
+            Some(reason) => SlotState::Offline { reason: Arc::clone(reason) },
+            None => load(&mut *self.io, &slot.spec, owner, &self.pool),
+        };
         slot.show_tail(&self.tail_memory);
         slot.spec.options.clean_shutdown = false;
         slot.publish_state();
@@ -758,7 +785,7 @@ impl Shard {
     fn reopen_if_due(&mut self, id: PartitionId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let SlotState::Failed { reopen_at: Some(reopen_at), .. } = &slot.state else { return };
-        if instant() < *reopen_at {
+        if self.broken.is_some() || instant() < *reopen_at {
             return;
         }
         // A sync of the log as it was belongs to it, and may yet fail.
@@ -877,7 +904,7 @@ impl Shard {
             self.mark_dirty(*id);
         }
         loop {
-            self.start_work();
+            self.start_work(true);
             let is_done = |slot: &Slot| match &slot.state {
                 SlotState::Open(log) => !log.is_busy() && !log.has_unsent() && !log.needs_sync(),
                 SlotState::Failed { .. } | SlotState::Offline { .. } => true,

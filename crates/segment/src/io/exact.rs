@@ -53,7 +53,8 @@ fn count_of(count: u32, operation: Operation, position: u64, wanted: usize) -> R
 /// Cost: no copy; one write if the backend takes it whole.
 ///
 /// # Errors
-/// That of the write; the file is then poisoned (D5) and a part of the bytes may be there.
+/// That of the write; the file is then poisoned (D5) and a part of the bytes may be there. [`IoError::Short`] if a write
+/// did nothing.
 pub fn write_all(io: &mut dyn Io, file: FileId, at: u64, bytes: Bytes) -> Result<(), IoError> {
     let mut at = at;
     let mut rest = bytes;
@@ -62,6 +63,11 @@ pub fn write_all(io: &mut dyn Io, file: FileId, at: u64, bytes: Bytes) -> Result
         let wanted = part.len();
         let (count, _) = run(io, Op::Write { file, at, bytes: part })?;
         let count = count_of(count, Operation::Write, at, wanted)?;
+        if count == 0 {
+            // D1 says that this is an error; whoever forgets it must not make us write forever.
+            let at = At { operation: Operation::Write, path: io.path(file), position: Some(at) };
+            return Err(IoError::Short { at, done: 0, wanted: u64::try_from(wanted).unwrap_or(u64::MAX) });
+        }
         rest.advance(count);
         at += u64::try_from(count).unwrap_or(u64::MAX);
     }

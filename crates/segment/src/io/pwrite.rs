@@ -2,10 +2,10 @@
 //!
 //! Writes are gathered: those of one file that lie one behind the other become one system call, when the caller reaps,
 //! or when [`GATHER_MOST`] of them are there. They run on the caller's thread, in order per file. A read is answered at
-//! once if its bytes are in the page cache; else it goes to a small pool of threads, as syncs do. Of syncs, one runs per
-//! file at a time, and several that wait for the same file become one. At least [`MANY`] syncs of [`SyncKind::Many`]
-//! submitted between two reaps become one sync of their file system; if that one fails, each file is synced by itself and
-//! answers for itself.
+//! once if its bytes are in the page cache; else it goes to a small pool of threads. So do syncs, but for one that is all
+//! that the caller would wait for: it is done in the caller's thread (D15). Of syncs, one runs per file at a time, and
+//! several that wait for the same file become one. At least [`MANY`] syncs of [`SyncKind::Many`] submitted between two
+//! reaps become one sync of their file system; if that one fails, each file is synced by itself and answers for itself.
 //!
 //! Descriptors are a bounded pool (D12). A file with unsynced writes keeps its descriptor, because an error that the
 //! kernel has not reported yet belongs to the open file; if all are such files, the least recently used one is synced
@@ -23,12 +23,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select, unbounded};
 
 use super::descriptors::Descriptors;
 use super::durable::parent;
+use super::pace::Pace;
 use super::track::{OVERLAP, WritesInFlight};
 use super::{
     Advice, At, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation, SyncKind, Ticket, Wait,
@@ -61,11 +63,19 @@ pub struct PwriteConfig {
     /// How many threads sync and read at most. At least 1; one more reads only, so that reads pass syncs. They start one by
     /// one, when all others are busy. Default 16: the kernel shares flushes of the disk among those who wait for one.
     pub sync_threads: usize,
+    /// Whoever waits for one sync and nothing else does it by itself, without the pool, as long as syncs took less than
+    /// this on average; zero: never. Default 1 ms.
+    pub here_below: Duration,
 }
 
 impl Default for PwriteConfig {
     fn default() -> PwriteConfig {
-        PwriteConfig { max_open_files: 1_000, queue_depth: 1_024, sync_threads: 16 }
+        PwriteConfig {
+            max_open_files: 1_000,
+            queue_depth: 1_024,
+            sync_threads: 16,
+            here_below: Duration::from_millis(1),
+        }
     }
 }
 
@@ -84,6 +94,8 @@ pub struct PwriteCounters {
     pub pool_reads: u64,
     /// Syncs of one file.
     pub file_syncs: u64,
+    /// Those of them that the waiting thread did by itself.
+    pub syncs_here: u64,
     /// Syncs of a file system for many files.
     pub file_system_syncs: u64,
     /// Files that were synced to give their descriptor to another.
@@ -108,6 +120,9 @@ pub struct PwriteIo {
     ready: VecDeque<Done>,
     in_flight: usize,
     jobs_running: usize,
+    /// A sync that the pool does not have yet: it gets it with the next reap, unless this thread does it itself.
+    fresh: Option<SyncFile>,
+    pace: Pace,
     pool: Option<Pool>,
     to_me: Sender<Message>,
     inbox: Receiver<Message>,
@@ -182,6 +197,8 @@ struct ReadJob {
 struct Synced {
     id: FileId,
     tickets: Waiting,
+    /// How long it took, if it was synced by itself.
+    took: Option<Duration>,
     result: std::io::Result<()>,
 }
 
@@ -205,6 +222,7 @@ impl PwriteIo {
                 max_open_files: config.max_open_files.max(1),
                 queue_depth: config.queue_depth.max(1),
                 sync_threads: config.sync_threads.max(1),
+                here_below: config.here_below,
             },
             files: BTreeMap::new(),
             next_file: 0,
@@ -217,6 +235,8 @@ impl PwriteIo {
             ready: VecDeque::new(),
             in_flight: 0,
             jobs_running: 0,
+            fresh: None,
+            pace: Pace::new(config.here_below),
             pool: None,
             to_me,
             inbox,
@@ -587,7 +607,31 @@ impl PwriteIo {
 
     fn start_sync(&mut self, id: FileId, tickets: Waiting) {
         let Some(file) = self.sync_file(id, tickets, true) else { return };
+        if self.fresh.is_none() && self.jobs_running == 0 {
+            if let Some(file) = self.files.get_mut(&id) {
+                file.syncing = true;
+            }
+            self.fresh = Some(file);
+            return;
+        }
+        self.hand_over();
         self.start_job(SyncJob::One(file));
+    }
+
+    /// Gives the pool the sync that it does not have yet.
+    fn hand_over(&mut self) {
+        if let Some(file) = self.fresh.take() {
+            self.start_job(SyncJob::One(file));
+        }
+    }
+
+    /// Does the sync that the pool does not have yet, for a caller who would only wait for it ([`Pace`]).
+    fn sync_here(&mut self) {
+        let Some(file) = self.fresh.take() else { return };
+        self.counters.syncs_here += 1;
+        self.sync_started(file.id);
+        let synced = sync_one(file);
+        self.take(Message::Synced(vec![synced]));
     }
 
     fn start_job(&mut self, job: SyncJob) {
@@ -615,6 +659,7 @@ impl PwriteIo {
                     // Nothing was synced and nothing is known to be lost: but nobody may go on as if it had been.
                     self.poison(file.id, Operation::Sync);
                     self.answer_syncs(file.id, file.tickets, Err(error));
+                    self.sync_ended(file.id);
                 }
             }
         }
@@ -712,30 +757,40 @@ impl PwriteIo {
                 self.ready.push_back(Done { ticket, op: Op::Read { file: id, at, into }, result });
             }
             Message::Synced(files) => {
-                for Synced { id, tickets, result } in files {
+                for Synced { id, tickets, took, result } in files {
                     self.job_ended(id);
                     self.counters.file_syncs += 1;
+                    if let Some(took) = took {
+                        self.pace.took(took);
+                    }
                     let result = result.map_err(|source| {
                         self.poison(id, Operation::Sync);
                         self.os(Operation::Sync, id, None, source)
                     });
                     self.answer_syncs(id, tickets, result);
-                    let waiting = match self.files.get_mut(&id) {
-                        Some(file) => {
-                            file.syncing = false;
-                            std::mem::take(&mut file.waiting)
-                        }
-                        None => Vec::new(),
-                    };
-                    if !waiting.is_empty() {
-                        self.start_sync(id, waiting);
-                    }
+                    self.sync_ended(id);
                 }
             }
         }
     }
 
+    /// Starts the sync of those who waited until the one before had ended.
+    fn sync_ended(&mut self, id: FileId) {
+        let waiting = match self.files.get_mut(&id) {
+            Some(file) => {
+                file.syncing = false;
+                std::mem::take(&mut file.waiting)
+            }
+            None => Vec::new(),
+        };
+        if !waiting.is_empty() {
+            self.start_sync(id, waiting);
+        }
+    }
+
+    /// Waits until something has ended. Something is under way.
     fn wait_for_message(&mut self) {
+        self.hand_over();
         match self.inbox.recv() {
             Ok(message) => self.take(message),
             Err(_) => unreachable!("this value holds a sender of its own inbox"),
@@ -789,11 +844,12 @@ fn read_job(job: ReadJob) -> Message {
 
 fn sync_one(sync: SyncFile) -> Synced {
     let SyncFile { id, path, file, what, forget, tickets } = sync;
+    let begun = Pace::now();
     let result = match file {
         Some(file) => sync_descriptor(&file, what, forget),
         None => File::open(path).and_then(|file| sync_descriptor(&file, what, forget)),
     };
-    Synced { id, tickets, result }
+    Synced { id, tickets, took: Some(begun.elapsed()), result }
 }
 
 fn sync_descriptor(file: &File, what: SyncKind, forget: bool) -> std::io::Result<()> {
@@ -823,7 +879,7 @@ fn sync_job(job: SyncJob) -> Vec<Synced> {
                     if let Some(file) = file.filter(|_| forget) {
                         sys::forget_pages(&file);
                     }
-                    Synced { id, tickets, result: Ok(()) }
+                    Synced { id, tickets, took: None, result: Ok(()) }
                 })
                 .collect(),
             // It does not say whose bytes were lost, and they may be a stranger's. No descriptor of ours was asked yet,
@@ -837,9 +893,11 @@ impl Drop for PwriteIo {
     fn drop(&mut self) {
         self.flush_all_writes();
         self.start_many();
+        self.hand_over();
         // Syncs that wait for others of their file start when those end.
         while self.jobs_running > 0 {
             self.wait_for_message();
+            self.hand_over();
         }
         if let Some(Pool { syncs, reads, threads, .. }) = self.pool.take() {
             drop((syncs, reads));
@@ -880,7 +938,7 @@ impl Io for PwriteIo {
         loop {
             match self.files.get(&file) {
                 None => return Err(self.not_open(Operation::Close, file)),
-                Some(open) if open.jobs > 0 => self.wait_for_message(),
+                Some(open) if open.jobs > 0 || open.syncing => self.wait_for_message(),
                 Some(_) => break,
             }
         }
@@ -980,6 +1038,15 @@ impl Io for PwriteIo {
         while let Ok(message) = self.inbox.try_recv() {
             self.take(message);
         }
+        let may_wait = match wait {
+            Wait::Poll => false,
+            Wait::Block => true,
+            Wait::Park(limit) => !self.woken && limit != Some(Duration::ZERO),
+        };
+        if may_wait && self.ready.is_empty() && self.jobs_running == 0 && self.pace.is_short() {
+            self.sync_here();
+        }
+        self.hand_over();
         match wait {
             Wait::Poll => {}
             Wait::Block => {

@@ -189,6 +189,18 @@ impl SimDisk {
         self.state().knobs.stale_write = Some(nth);
     }
 
+    /// From now on every [`Io::reap`] fails: the backend itself is broken.
+    ///
+    /// [`Io::reap`]: super::Io::reap
+    pub fn break_reaps(&self) {
+        self.state().knobs.broken_reaps = Some(0);
+    }
+
+    /// How many failed since [`SimDisk::break_reaps`].
+    pub fn broken_reaps(&self) -> u64 {
+        self.state().knobs.broken_reaps.unwrap_or(0)
+    }
+
     /// Each operation takes a time in this range, in virtual nanoseconds; `None`: no time.
     pub fn slow(&self, nanoseconds: Option<Range<u64>>) {
         self.state().knobs.slow = nanoseconds;

@@ -33,7 +33,7 @@ use super::buffer::PoolBuffer;
 
 mod backend;
 
-pub use backend::{UringConfig, UringIo};
+pub use backend::{UringConfig, UringCounters, UringIo};
 
 /// The most bytes of one part of a request.
 const MAX_PART: usize = if cfg!(test) { 1 << 16 } else { 1 << 30 };
@@ -112,6 +112,16 @@ enum Request {
     Sync { file: Rc<Descriptor>, data_only: bool },
     /// Completes when a descriptor can be read.
     Poll { fd: Rc<OwnedFd> },
+}
+
+impl Request {
+    /// How many bytes it writes.
+    fn write_size(&self) -> usize {
+        match self {
+            Request::Write { first, second, .. } => first.len() + second.len(),
+            Request::Read { .. } | Request::Sync { .. } | Request::Poll { .. } => 0,
+        }
+    }
 }
 
 /// A request in flight, and what its owner wants back with it.
@@ -297,11 +307,6 @@ impl<T> Ring<T> {
         if let Ok(1) = self.ring.submitter().register_files_update(number, &[-1]) {
             self.files.push(number);
         }
-    }
-
-    /// How many requests are in flight.
-    fn in_flight(&self) -> usize {
-        self.in_flight
     }
 
     /// Takes a request. The kernel gets it with the next [`Ring::enter`].

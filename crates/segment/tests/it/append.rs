@@ -8,7 +8,7 @@ use weir_format::RecordBatch;
 use weir_segment::io::buffer::BufferPool;
 use weir_segment::io::select::{IoConfig, WantedBackend, select};
 use weir_segment::io::sim::{CrashPolicy, SimDisk, SimIo};
-use weir_segment::io::{Done, Io, Op, Operation, Wait, durable};
+use weir_segment::io::{Done, Io, IoError, Op, Operation, Wait, durable};
 use weir_segment::layout::{FileKind, file_path};
 use weir_segment::{LocalLog, SegmentConfig, SegmentError, ticket_owner};
 
@@ -64,7 +64,7 @@ fn appends_are_gathered_and_go_out_in_one_write() {
     for direct in [false, true] {
         let (disk, mut io, mut log) = disk(direct);
         let all: Vec<Bytes> = (0..10).map(|_| append(&mut io, &mut log, 1_000)).collect();
-        assert_eq!((writes(&disk), io.in_flight()), (vec![], 0), "nothing is submitted by an append");
+        assert_eq!((writes(&disk), io.in_flight()), (vec![], 0), "so little is not submitted by an append");
         assert_eq!((log.written_end_offset(), log.log_end_offset()), (at(0), at(10)));
         assert!(log.has_unsent() && !log.is_busy() && !log.needs_sync());
         log.flush(&mut io);
@@ -88,10 +88,13 @@ fn whole_blocks_fly_together_and_the_next_write_waits_for_the_last_block_alone()
     disk.reorder(true);
     let mut all: Vec<Bytes> = (0..30).map(|_| append(&mut io, &mut log, 100_001)).collect();
     let end = 3_000_030;
+    let full = writes(&disk);
+    assert!(full.len() > 9, "full ones go out at once: {full:?}");
     log.flush(&mut io);
     let sent = writes(&disk);
+    assert_eq!(sent[..full.len()], full);
     assert_eq!(sent.iter().map(|(_, size)| size).sum::<u64>(), end);
-    assert!(sent.len() <= 9 && sent.iter().all(|(_, size)| *size <= 1 << 20), "{sent:?}");
+    assert!(sent.len() <= 13 && sent.iter().all(|(_, size)| *size <= 256 << 10), "{sent:?}");
     assert_eq!(io.in_flight(), sent.len(), "all at once");
     assert!(sent.iter().all(|(position, _)| position.is_multiple_of(BLOCK)), "{sent:?}");
     assert_eq!(sent.last(), Some(&(end / BLOCK * BLOCK, end % BLOCK)), "the last block alone");
@@ -226,20 +229,56 @@ fn a_failed_sync_stands_before_a_failed_write() {
     log.settle(&mut io).unwrap();
     disk.fail_sync(1);
     append(&mut io, &mut log, 100);
-    disk.full_after(Some(0));
-    log.flush(&mut io);
     assert!(log.sync_begin(&mut io));
+    log.flush(&mut io);
     let mut done = Vec::new();
     while io.in_flight() > 0 {
         io.reap(Wait::Block, &mut done).unwrap();
     }
-    // The write fails first.
+    // The write is heard of first.
     done.sort_by_key(|done| !matches!(done.op, Op::Write { .. }));
     for (done, operation) in done.into_iter().zip([Operation::Write, Operation::Sync]) {
         log.on_done(done).unwrap();
         assert_eq!(log.failure().unwrap().at().operation, operation);
     }
     assert_eq!(log.synced_end_offset(), at(0));
+}
+
+#[test]
+fn a_sync_that_is_refused_after_a_failed_write_does_not_hide_it() {
+    let (disk, mut io, mut log) = disk(false);
+    append(&mut io, &mut log, 100);
+    log.settle(&mut io).unwrap();
+    append(&mut io, &mut log, 100);
+    disk.full_after(Some(0));
+    log.flush(&mut io);
+    assert!(log.sync_begin(&mut io));
+    let mut refused = 0;
+    let mut done = Vec::new();
+    while io.in_flight() > 0 {
+        io.reap(Wait::Block, &mut done).unwrap();
+        for done in done.drain(..) {
+            refused += u32::from(matches!(&done.result, Err(IoError::Poisoned { .. })));
+            log.on_done(done).unwrap();
+        }
+    }
+    assert_eq!(refused, 1);
+    assert!(log.failure().unwrap().is_full(), "{:?}", log.failure());
+}
+
+#[test]
+fn full_buffers_are_on_their_way_before_anybody_flushes() {
+    let (_disk, mut io, mut log) = disk(true);
+    append(&mut io, &mut log, 255 << 10);
+    assert!(!log.is_busy());
+    for _ in 0..4 {
+        append(&mut io, &mut log, 100 << 10);
+    }
+    assert!(log.is_busy() && log.has_unsent());
+    let before = log.unwritten_bytes();
+    io.reap(Wait::Block, &mut Vec::new()).unwrap();
+    assert_eq!(log.unwritten_bytes(), before, "the log has not heard of it");
+    drop(log);
 }
 
 #[test]

@@ -570,8 +570,16 @@ fn on_pwrite(check: fn(&mut dyn Io, &Path)) {
 fn on_unkind_pwrite(check: fn(&mut dyn Io, &Path)) {
     for seed in 0..4 {
         let dir = tempfile::tempdir().unwrap();
-        check(&mut Unkind::new(Box::new(PwriteIo::new(PwriteConfig::default())), seed), dir.path());
+        check(
+            &mut Unkind::new(Box::new(PwriteIo::new(pool_always(PwriteConfig::default()))), seed),
+            dir.path(),
+        );
     }
+}
+
+/// Nothing is done by the thread that waits.
+fn pool_always(config: PwriteConfig) -> PwriteConfig {
+    PwriteConfig { here_below: Duration::ZERO, ..config }
 }
 
 /// On a SimDisk with everything that a caller has to survive turned on.
@@ -599,9 +607,14 @@ fn on_sims(check: fn(&mut dyn Io, &Path), count: u64) {
 
 #[cfg(target_os = "linux")]
 mod ring {
-    use super::{Io, Operation, Path, Random, Unkind};
+    use super::{Duration, Io, Operation, Path, Random, Unkind};
     use crate::uring::{dir, ring};
     use weir_segment::io::uring::UringConfig;
+
+    /// Nothing is done by the thread that waits.
+    fn ring_always(config: UringConfig) -> UringConfig {
+        UringConfig { here_below: Duration::ZERO, ..config }
+    }
 
     /// Past the page cache, on a real disk, with few descriptors.
     pub(super) fn on_uring(check: fn(&mut dyn Io, &Path)) {
@@ -611,7 +624,12 @@ mod ring {
 
     /// Through the page cache, with a ring that takes one request at a time and no table of files.
     pub(super) fn on_uring_buffered(check: fn(&mut dyn Io, &Path)) {
-        let config = UringConfig { direct: false, ring_entries: 1, file_table: 0, ..UringConfig::default() };
+        let config = ring_always(UringConfig {
+            direct: false,
+            ring_entries: 1,
+            file_table: 0,
+            ..UringConfig::default()
+        });
         let Some(mut io) = ring(config) else { return };
         check(&mut io, dir().path());
     }
@@ -619,7 +637,8 @@ mod ring {
     /// With a kernel that interrupts, that has no time, and that does less than it was asked.
     pub(super) fn on_uring_with_faults(check: fn(&mut dyn Io, &Path)) {
         for seed in 0..4 {
-            let Some(mut io) = ring(UringConfig::default()) else { return };
+            let config = UringConfig::default();
+            let Some(mut io) = ring(if seed % 2 == 0 { config } else { ring_always(config) }) else { return };
             let mut random = Random::new(seed);
             io.inject(move |operation, result| match random.below(6) {
                 _ if result <= 0 && operation != Operation::Sync => result,
@@ -640,7 +659,7 @@ mod ring {
     /// Behind [`Unkind`].
     pub(super) fn on_unkind_uring(check: fn(&mut dyn Io, &Path)) {
         for seed in 0..4 {
-            let Some(io) = ring(UringConfig::default()) else { return };
+            let Some(io) = ring(ring_always(UringConfig::default())) else { return };
             check(&mut Unkind::new(Box::new(io), seed), dir().path());
         }
     }

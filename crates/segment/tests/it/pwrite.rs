@@ -1,5 +1,7 @@
 //! What is particular to the pwrite backend: its pool of descriptors, and files that fail.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use weir_segment::io::pwrite::{PwriteConfig, PwriteIo};
 use weir_segment::io::{Io, IoError, Op, Open, Operation, SyncKind, Ticket, Wait, exact};
@@ -151,4 +153,59 @@ fn one_sync_covers_many_appends_and_a_roll_does_not_mind_it() {
     sync(&mut io, &mut log).unwrap();
     assert_eq!(log.synced_end_offset(), at(7));
     log.close(&mut io).unwrap();
+}
+
+#[test]
+fn whoever_waits_for_one_sync_alone_does_it_without_the_pool() {
+    let dir = tempfile::tempdir().unwrap();
+    let sync = |file| Op::Sync { file, what: SyncKind::Data };
+    for here_below in [Duration::from_secs(60), Duration::ZERO] {
+        let here = u64::from(!here_below.is_zero());
+        let mut io = PwriteIo::new(PwriteConfig { here_below, ..PwriteConfig::default() });
+        let mut new =
+            |name: &str| io.open(&dir.path().join(format!("{here} {name}")), Open::CreateNew).unwrap();
+        let (file, other) = (new("file"), new("other"));
+        let mut before = 0;
+        let mut step = |io: &mut PwriteIo, ops: Vec<Op>, wait: Wait| {
+            let count = ops.len();
+            for (number, op) in (0..).zip(ops) {
+                assert!(io.submit(Ticket::new(number), op).is_ok());
+            }
+            let mut done = Vec::new();
+            io.reap(wait, &mut done).unwrap();
+            while done.len() < count {
+                io.reap(Wait::Block, &mut done).unwrap();
+            }
+            assert!(done.iter().all(|done| done.result.is_ok()), "{done:?}");
+            std::mem::replace(&mut before, io.counters().syncs_here).abs_diff(io.counters().syncs_here)
+        };
+        for wait in [Wait::Block, Wait::Park(None), Wait::Park(Some(Duration::from_secs(60)))] {
+            assert_eq!(step(&mut io, vec![sync(file)], wait), here, "{wait:?}");
+            assert_eq!(step(&mut io, vec![sync(file), sync(other)], wait), 0, "{wait:?}");
+            // One more of the same file waits for the first, and is alone then.
+            assert!(step(&mut io, vec![sync(file), sync(file)], wait) >= here, "{wait:?}");
+        }
+        assert_eq!(step(&mut io, vec![sync(file)], Wait::Poll), 0);
+        io.waker().wake();
+        assert_eq!(step(&mut io, vec![sync(file)], Wait::Park(None)), 0);
+        // Nothing is lost that nobody waited for.
+        assert!(io.submit(Ticket::new(1), sync(file)).is_ok());
+        io.close(file).unwrap();
+        let mut done = Vec::new();
+        io.reap(Wait::Poll, &mut done).unwrap();
+        assert!(matches!(&done[..], [done] if done.result.is_ok()), "{done:?}");
+        assert!(io.submit(Ticket::new(1), sync(other)).is_ok());
+    }
+}
+
+#[test]
+fn a_slow_disk_is_left_to_the_pool() {
+    let dir = tempfile::tempdir().unwrap();
+    let here_below = Duration::from_nanos(1);
+    let mut io = PwriteIo::new(PwriteConfig { here_below, ..PwriteConfig::default() });
+    let file = io.open(&dir.path().join("log"), Open::CreateNew).unwrap();
+    for _ in 0..5 {
+        exact::sync(&mut io, file, SyncKind::Data).unwrap();
+    }
+    assert_eq!((io.counters().syncs_here, io.counters().file_syncs), (1, 5));
 }

@@ -325,7 +325,12 @@ fn measure_many_syncs() {
             ("SyncKind::Many", 4, Some(SyncKind::Many)),
         ];
         let open = |(name, sync_threads, what)| {
-            let config = PwriteConfig { max_open_files: 2_000, queue_depth: 2_000, sync_threads };
+            let config = PwriteConfig {
+                max_open_files: 2_000,
+                queue_depth: 2_000,
+                sync_threads,
+                ..PwriteConfig::default()
+            };
             let mut io = PwriteIo::new(config);
             let name_of = |number| format!("{count}-{sync_threads}-{what:?}-{number}");
             let files: Vec<FileId> =

@@ -125,7 +125,8 @@ fn a_drop_of_a_broken_ring_leaks_what_the_kernel_may_still_use() {
     let path = dir.path().join("log");
     let shared = pool.clone();
     in_thread(move || {
-        let mut io = UringIo::new(UringConfig::default()).unwrap();
+        let config = UringConfig { here_below: Duration::ZERO, ..UringConfig::default() };
+        let mut io = UringIo::new(config).unwrap();
         let file = io.open(&path, Open::AppendNew).unwrap();
         let mut buffer = shared.take(4096);
         assert_eq!(buffer.extend_from_slice(&[1; 4096]), 4096);
@@ -506,4 +507,122 @@ fn a_ring_of_one_entry_and_a_short_queue_take_many_operations() {
     assert_eq!(reap_all(&mut io).len(), 3);
     assert!(io.submit(Ticket::new(3), write(3)).is_ok());
     assert_eq!(reap_all(&mut io).len(), 1);
+}
+
+#[test]
+fn whoever_waits_for_one_thing_alone_does_it_without_the_ring() {
+    let dir = dir();
+    let write = |file, at, size: usize| Op::Write { file, at, bytes: Bytes::from(vec![7; size]) };
+    let sync = |file| Op::Sync { file, what: SyncKind::Data };
+    for here_below in [Duration::from_secs(60), Duration::ZERO] {
+        let Some(mut io) = ring(UringConfig { here_below, ..UringConfig::default() }) else { return };
+        let here = u64::from(!here_below.is_zero());
+        let mut name = 0;
+        let mut new = |io: &mut UringIo| {
+            name += 1;
+            io.open(&dir.path().join(format!("{here} {name}")), Open::AppendNew).unwrap()
+        };
+        let (file, other) = (new(&mut io), new(&mut io));
+        if io.write_alignment(file) == 1 {
+            return skip("work without the ring: this file system has no direct I/O");
+        }
+        let mut before = io.counters();
+        // What was done by this thread (writes, syncs) and by the ring.
+        let mut step = |io: &mut UringIo, ops: Vec<Op>, wait: Wait| {
+            for (number, op) in (0..).zip(ops) {
+                assert!(io.submit(Ticket::new(number), op).is_ok());
+            }
+            let mut done = Vec::new();
+            io.reap(wait, &mut done).unwrap();
+            let first = done.len();
+            done.extend(reap_all(io));
+            assert!(done.iter().all(|done| done.result.is_ok()), "{done:?}");
+            let now = io.counters();
+            let counts = (
+                now.writes_here - before.writes_here,
+                now.syncs_here - before.syncs_here,
+                now.ring_requests - before.ring_requests,
+            );
+            before = now;
+            (counts, first)
+        };
+        for wait in [Wait::Block, Wait::Park(None), Wait::Park(Some(Duration::from_secs(60)))] {
+            let small = step(&mut io, vec![write(file, 0, 5_000)], wait);
+            assert_eq!(small, ((here, 0, 1 - here), 1), "{wait:?}");
+            assert_eq!(step(&mut io, vec![sync(file)], wait), ((0, here, 1 - here), 1), "{wait:?}");
+            // Writes of the same file go on meanwhile.
+            let (counts, _) =
+                step(&mut io, vec![write(file, 0, 4_096), write(file, 8_192, 9), sync(file)], wait);
+            assert_eq!(counts, (0, here, 3 - here), "{wait:?}");
+            // One who waits for more hears of the first.
+            let (counts, _) = step(&mut io, vec![sync(file), sync(other)], wait);
+            assert_eq!(counts, (0, 0, 2), "{wait:?}");
+            let (counts, _) = step(&mut io, vec![write(other, 0, 9), sync(file)], wait);
+            assert_eq!(counts.1, 0, "{wait:?}");
+            let read = Op::Read { file, at: 0, into: BytesMut::zeroed(9) };
+            let (counts, _) = step(&mut io, vec![read, sync(file)], wait);
+            assert_eq!(counts, (0, 0, 2), "{wait:?}");
+            let (counts, _) = step(&mut io, vec![write(file, 0, 1 << 20)], wait);
+            assert_eq!((counts.0, counts.2), (0, 1), "{wait:?}");
+        }
+        // Who does not wait, or was woken, gives it to the ring.
+        assert_eq!(step(&mut io, vec![write(file, 0, 9)], Wait::Poll).0.0, 0);
+        io.waker().wake();
+        assert_eq!(step(&mut io, vec![write(file, 0, 9)], Wait::Park(None)).0.0, 0);
+    }
+}
+
+#[test]
+fn a_slow_disk_is_left_to_the_ring() {
+    let here_below = Duration::from_nanos(1);
+    let Some(mut io) = ring(UringConfig { here_below, ..UringConfig::default() }) else { return };
+    let dir = dir();
+    let file = io.open(&dir.path().join("log"), Open::CreateNew).unwrap();
+    for _ in 0..5 {
+        exact::sync(&mut io, file, SyncKind::Data).unwrap();
+    }
+    assert_eq!((io.counters().syncs_here, io.counters().ring_requests), (1, 4));
+}
+
+#[test]
+fn large_writes_begin_before_anybody_reaps() {
+    let Some(mut io) = default_ring() else { return };
+    let dir = dir();
+    let path = dir.path().join("log");
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    if io.write_alignment(file) == 1 {
+        return skip("early writes: this file system has no direct I/O");
+    }
+    let pool = BufferPool::new(0);
+    let mut buffer = pool.take(1 << 17);
+    assert_eq!(buffer.extend_from_slice(&[3; 1 << 17]), 1 << 17);
+    let write = Op::Write { file, at: 0, bytes: buffer.freeze() };
+    assert!(io.submit(Ticket::new(1), write).is_ok());
+    let started = std::time::Instant::now();
+    while std::fs::read(&path).unwrap().get(..1 << 17) != Some(&[3; 1 << 17][..]) {
+        assert!(started.elapsed() < Duration::from_secs(20), "nothing is written");
+        std::thread::yield_now();
+    }
+    assert_eq!(reap_all(&mut io).len(), 1);
+}
+
+#[test]
+fn what_fails_in_the_waiting_thread_poisons_as_in_the_ring() {
+    for failing in [Operation::Write, Operation::Sync] {
+        let Some(mut io) = default_ring() else { return };
+        let dir = dir();
+        let file = io.open(&dir.path().join("log"), Open::AppendNew).unwrap();
+        if io.write_alignment(file) == 1 {
+            return skip("failures without the ring: this file system has no direct I/O");
+        }
+        io.inject(move |operation, result| if operation == failing { -libc::EIO } else { result });
+        let written = exact::write_all(&mut io, file, 0, Bytes::from_static(b"x"));
+        let synced = exact::sync(&mut io, file, SyncKind::Data);
+        let counters = io.counters();
+        assert_eq!(counters.ring_requests, 0, "{counters:?}");
+        let error = if failing == Operation::Write { written.unwrap_err() } else { synced.unwrap_err() };
+        assert!(matches!(&error, IoError::Os { at, .. } if at.operation == failing), "{error}");
+        let error = exact::write_all(&mut io, file, 0, Bytes::from_static(b"x")).unwrap_err();
+        assert!(matches!(error, IoError::Poisoned { cause, .. } if cause == failing), "{error}");
+    }
 }

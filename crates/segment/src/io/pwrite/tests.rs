@@ -126,7 +126,11 @@ fn a_sync_for_room_that_fails_poisons_the_file_that_lost_its_descriptor() {
 #[test]
 fn threads_start_when_all_others_are_busy() {
     let dir = tempfile::tempdir().unwrap();
-    let mut io = PwriteIo::new(PwriteConfig { sync_threads: 3, ..PwriteConfig::default() });
+    let mut io = PwriteIo::new(PwriteConfig {
+        sync_threads: 3,
+        here_below: Duration::ZERO,
+        ..PwriteConfig::default()
+    });
     let mut files = Vec::new();
     for number in 0..10 {
         let file = io.open(&dir.path().join(number.to_string()), Open::CreateNew).unwrap();

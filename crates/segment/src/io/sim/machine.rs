@@ -27,6 +27,8 @@ pub(super) struct Knobs {
     pub(super) direct: bool,
     pub(super) allocate_ahead: Option<u64>,
     pub(super) overlap_allowed: bool,
+    /// How often a backend that is broken was asked for completions.
+    pub(super) broken_reaps: Option<u64>,
     pub(super) keep_trace: bool,
 }
 

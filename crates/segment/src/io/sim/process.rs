@@ -508,6 +508,10 @@ impl Io for SimIo {
     }
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), IoError> {
+        if let Some(count) = &mut self.state().knobs.broken_reaps {
+            *count += 1;
+            return Err(IoError::os(Operation::Reap, "sim", None, os_error(std::io::ErrorKind::Other)));
+        }
         match wait {
             Wait::Poll => self.progress(false),
             Wait::Block => self.block(),

@@ -9,6 +9,10 @@
 //! complete only when this thread asks for completions, which it cannot while it is in that call. Writes behind the
 //! allocated space are held back meanwhile.
 //!
+//! A reap hands what was submitted to the kernel, all at once; writes do not wait for it once they are [`LARGE_WRITE`]
+//! together. What a waiting caller would only wait for is done in its thread instead (D15): a sync in the ring is handed
+//! to a thread of the kernel, and so are the ends of direct writes into allocated space.
+//!
 //! All other files (indexes, checkpoints, closed segments) go through the page cache: writes by `pwrite` at once, because
 //! most file systems have no other way to do it and a ring would hand it to a thread; reads by the ring.
 
@@ -16,7 +20,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -32,6 +36,7 @@ use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 use super::{Descriptor, Enter, Memory, Request, Ring, UringError, outcome};
 use crate::io::buffer::{self, BufferCounters, BufferPool, PoolBuffer};
 use crate::io::descriptors::Descriptors;
+use crate::io::pace::Pace;
 use crate::io::track::{OVERLAP, WritesInFlight};
 use crate::io::{
     Advice, At, BLOCK_SIZE, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation,
@@ -43,6 +48,10 @@ const BLOCK: usize = buffer::ALIGNMENT;
 
 /// What stands for a path in errors of the ring itself.
 const RING: &str = "io_uring";
+
+/// So many bytes of writes are handed to the kernel at once, so that the disk works while more is gathered. What is less
+/// waits for the next reap. A multiple of the block size.
+const LARGE_WRITE: usize = 128 << 10;
 
 /// How often a request that was interrupted is submitted again before it is done without the ring.
 const ATTEMPTS: u32 = 16;
@@ -63,6 +72,20 @@ pub struct UringConfig {
     pub direct: bool,
     /// How many bytes of aligned buffers are kept for the next use. Default 16 MiB.
     pub keep_buffers: usize,
+    /// Whoever waits for one small write, or for one sync, and nothing else does it by itself, without the ring, as long
+    /// as such work took less than this on average; zero: never. Default 1 ms.
+    pub here_below: Duration,
+}
+
+/// What a [`UringIo`] has done, for metrics and tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UringCounters {
+    /// Requests that the ring has answered, but for that of the waker.
+    pub ring_requests: u64,
+    /// Writes that the waiting thread did by itself.
+    pub writes_here: u64,
+    /// Syncs that the waiting thread did by itself.
+    pub syncs_here: u64,
 }
 
 impl Default for UringConfig {
@@ -74,6 +97,7 @@ impl Default for UringConfig {
             file_table: 1_024,
             direct: true,
             keep_buffers: 16 << 20,
+            here_below: Duration::from_millis(1),
         }
     }
 }
@@ -90,12 +114,24 @@ pub struct UringIo {
     files: BTreeMap<FileId, OpenFile>,
     next_file: u64,
     descriptors: Descriptors<Rc<Descriptor>>,
+    /// Descriptors that were replaced while requests counted on them: they keep their number in the ring's table.
+    replaced: Vec<Rc<Descriptor>>,
     pool: BufferPool,
     writes: WritesInFlight,
     ready: VecDeque<Done>,
     in_flight: usize,
-    /// Requests in the ring that are not the waker's.
+    /// Requests that the ring does not have yet: it gets them with the next reap, unless this thread does them itself.
+    fresh: VecDeque<(Request, Tag)>,
+    /// Bytes of the writes among them.
+    fresh_size: usize,
+    /// Requests in the ring or on their way there that are not the waker's.
     requests: usize,
+    /// Those of them that read.
+    reads: usize,
+    /// Those of them that sync.
+    syncs: usize,
+    pace: Pace,
+    counters: UringCounters,
     /// Writes that wait for space.
     held: usize,
     completed: Vec<(Request, Tag, i32)>,
@@ -180,6 +216,7 @@ enum Tag {
         file: FileId,
         tickets: Vec<(Ticket, SyncKind)>,
         attempts: u32,
+        since: Instant,
     },
     Bell,
 }
@@ -266,11 +303,18 @@ impl UringIo {
             files: BTreeMap::new(),
             next_file: 0,
             descriptors: Descriptors::new(config.max_open_files),
+            replaced: Vec::new(),
             pool: BufferPool::new(config.keep_buffers),
             writes: WritesInFlight::default(),
             ready: VecDeque::new(),
             in_flight: 0,
+            fresh: VecDeque::new(),
+            fresh_size: 0,
             requests: 0,
+            reads: 0,
+            syncs: 0,
+            pace: Pace::new(config.here_below),
+            counters: UringCounters::default(),
             held: 0,
             completed: Vec::new(),
             bell: Arc::new(Bell { fd, rung: AtomicBool::new(false) }),
@@ -302,6 +346,11 @@ impl UringIo {
     /// The state of the pool of the buffers that it copies into.
     pub fn buffers(&self) -> BufferCounters {
         self.pool.counters()
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> UringCounters {
+        self.counters
     }
 
     /// Bytes allocated behind the ends of all open files (D13).
@@ -390,6 +439,12 @@ impl UringIo {
     }
 
     fn hold(&mut self, id: FileId, file: File) -> Rc<Descriptor> {
+        let ring = &mut self.ring;
+        for old in self.replaced.extract_if(.., |descriptor| Rc::strong_count(descriptor) == 1) {
+            if let Some(number) = old.fixed {
+                ring.remove_file(number);
+            }
+        }
         let fixed = self.ring.add_file(file.as_raw_fd());
         let descriptor = Rc::new(Descriptor { file, fixed });
         self.descriptors.insert(id, Rc::clone(&descriptor));
@@ -400,7 +455,12 @@ impl UringIo {
         if let Some(descriptor) = self.descriptors.remove(id)
             && let Some(number) = descriptor.fixed
         {
-            self.ring.remove_file(number);
+            if Rc::strong_count(&descriptor) == 1 {
+                self.ring.remove_file(number);
+            } else {
+                // A request that the kernel does not have yet would meet another file under its number.
+                self.replaced.push(descriptor);
+            }
         }
     }
 
@@ -794,7 +854,9 @@ impl UringIo {
             file.syncing = true;
         }
         self.requests += 1;
-        self.ring.start(Request::Sync { file, data_only }, Tag::Sync { file: id, tickets, attempts: 0 });
+        self.syncs += 1;
+        let tag = Tag::Sync { file: id, tickets, attempts: 0, since: Pace::now() };
+        self.fresh.push_back((Request::Sync { file, data_only }, tag));
     }
 
     /// One answer for each ticket; the first gets the error itself, the others that the file is poisoned.
@@ -815,14 +877,16 @@ impl UringIo {
 
     // The ring.
 
-    /// Hands a read or a write to the ring.
+    /// Takes a read or a write for the ring.
     fn begin(&mut self, id: FileId, request: Request, tag: Tag) {
         self.descriptors.pin(id);
         if let Some(file) = self.files.get_mut(&id) {
             file.requests += 1;
         }
         self.requests += 1;
-        self.ring.start(request, tag);
+        self.reads += usize::from(matches!(request, Request::Read { .. }));
+        self.fresh_size += request.write_size();
+        self.fresh.push_back((request, tag));
     }
 
     fn ended(&mut self, id: FileId) {
@@ -833,20 +897,88 @@ impl UringIo {
         self.requests -= 1;
     }
 
+    /// Hands over what waits, and waits as said.
+    fn enter(&mut self, wait: Enter) -> Result<(), IoError> {
+        for (request, tag) in self.fresh.drain(..) {
+            self.ring.start(request, tag);
+        }
+        self.fresh_size = 0;
+        self.ring.enter(wait).map_err(|e| IoError::os(Operation::Reap, RING, None, e))
+    }
+
+    /// The same for all but a sync that nothing else runs beside: who waits for it may do it ([`UringIo::do_here`]).
+    fn hand_over_writes(&mut self) -> Result<(), IoError> {
+        let sync = match self.syncs {
+            1 => self.fresh.iter().position(|(request, _)| matches!(request, Request::Sync { .. })),
+            _ => None,
+        };
+        let kept = sync.and_then(|index| self.fresh.remove(index));
+        let entered = self.enter(Enter::Now);
+        self.fresh.extend(kept);
+        entered
+    }
+
     /// One turn: hands over what waits, waits as said, and takes what has completed.
     fn turn(&mut self, wait: Enter) -> Result<(), IoError> {
-        self.ring.enter(wait).map_err(|e| IoError::os(Operation::Reap, RING, None, e))?;
+        self.enter(wait)?;
         let mut completed = std::mem::take(&mut self.completed);
         self.ring.completed(&mut completed);
-        let again = !completed.is_empty();
         for (request, tag, result) in completed.drain(..) {
+            self.counters.ring_requests += u64::from(!matches!(tag, Tag::Bell));
             self.complete(request, tag, result);
         }
         self.completed = completed;
-        if again && self.ring.in_flight() > 0 {
+        if !self.fresh.is_empty() {
             // Completions start what they held back.
-            self.ring.enter(Enter::Now).map_err(|e| IoError::os(Operation::Reap, RING, None, e))?;
+            self.enter(Enter::Now)?;
         }
+        Ok(())
+    }
+
+    /// Does a small write or a sync that the ring does not have yet, for a caller who would only wait for it ([`Pace`]).
+    /// Does nothing if there is more to wait for than writes of the same file, or if it may take long.
+    fn do_here(&mut self) -> Result<(), IoError> {
+        let mut fresh = self.fresh.iter();
+        let is_alone = match self.syncs {
+            1 => fresh.any(|(_, tag)| match tag {
+                Tag::Sync { file, .. } => {
+                    self.files.get(file).is_some_and(|file| file.requests + 1 == self.requests)
+                }
+                _ => false,
+            }),
+            _ => fresh.len() == self.requests && self.requests == 1 && self.fresh_size < LARGE_WRITE,
+        };
+        if !is_alone || self.reads > 0 || !self.pace.is_short() {
+            return Ok(());
+        }
+        if self.fresh.len() > 1 {
+            self.hand_over_writes()?;
+        }
+        let Some((request, mut tag)) = self.fresh.pop_front() else { return Ok(()) };
+        let begun = Pace::now();
+        let done = match (&request, &mut tag) {
+            (Request::Write { file, at, first, second }, _) => {
+                self.fresh_size = 0;
+                self.counters.writes_here += 1;
+                let parts = [IoSlice::new(first), IoSlice::new(second)];
+                let done = rustix::io::pwritev(&file.file, &parts, *at);
+                self.pace.took(begun.elapsed());
+                done
+            }
+            (Request::Sync { file, data_only }, Tag::Sync { since, .. }) => {
+                self.counters.syncs_here += 1;
+                // Not the time for which it waited for its caller.
+                *since = begun;
+                let sync = if *data_only { rustix::fs::fdatasync } else { rustix::fs::fsync };
+                sync(&file.file).map(|()| 0)
+            }
+            _ => unreachable!("it is a write or a sync"),
+        };
+        let result = match done {
+            Ok(count) => i32::try_from(count).unwrap_or(i32::MAX),
+            Err(error) => error.raw_os_error().saturating_neg(),
+        };
+        self.complete(request, tag, result);
         Ok(())
     }
 
@@ -860,6 +992,8 @@ impl UringIo {
             }
             Tag::Write { file, .. } => {
                 self.complete_write(request, tag, outcome(result));
+                // A sync that began meanwhile did not cover it.
+                self.descriptors.set_dirty(file, true);
                 self.ended(file);
                 if let Some(append) = self.append(file) {
                     append.writes -= 1;
@@ -867,6 +1001,7 @@ impl UringIo {
                 self.release_held(file);
             }
             Tag::Read { file, .. } => {
+                self.reads -= 1;
                 self.complete_read(request, tag, outcome(result));
                 self.ended(file);
             }
@@ -992,7 +1127,7 @@ impl UringIo {
     }
 
     fn complete_sync(&mut self, request: Request, tag: Tag, result: Result<u32, Error>) {
-        let Tag::Sync { file: id, tickets, attempts } = tag else {
+        let Tag::Sync { file: id, tickets, attempts, since } = tag else {
             unreachable!("the tag is that of a sync")
         };
         if let Err(error) = &result
@@ -1000,10 +1135,13 @@ impl UringIo {
             && attempts < ATTEMPTS
         {
             // It did not fail, it did not happen.
-            self.ring.start(request, Tag::Sync { file: id, tickets, attempts: attempts + 1 });
+            let tag = Tag::Sync { file: id, tickets, attempts: attempts + 1, since };
+            self.fresh.push_back((request, tag));
             return;
         }
+        self.pace.took(since.elapsed());
         self.requests -= 1;
+        self.syncs -= 1;
         self.descriptors.unpin(id);
         let result = result.map(|_| ()).map_err(|source| {
             self.poison(id, Operation::Sync);
@@ -1044,8 +1182,12 @@ impl UringIo {
     }
 
     fn park(&mut self, limit: Option<Duration>) -> Result<(), IoError> {
+        let woken = self.was_woken();
+        if !woken && self.ready.is_empty() && limit != Some(Duration::ZERO) {
+            self.do_here()?;
+        }
         self.turn(Enter::Now)?;
-        if self.was_woken() || !self.ready.is_empty() {
+        if woken || self.was_woken() || !self.ready.is_empty() {
             return Ok(());
         }
         #[expect(clippy::disallowed_methods, reason = "an interrupted wait goes on for the rest of its time")]
@@ -1301,7 +1443,13 @@ impl Io for UringIo {
         }
         self.in_flight += 1;
         match op {
-            Op::Write { file, at, bytes } => self.submit_write(ticket, file, at, bytes),
+            Op::Write { file, at, bytes } => {
+                self.submit_write(ticket, file, at, bytes);
+                if self.fresh_size >= LARGE_WRITE {
+                    // A ring that is broken says so when it is reaped.
+                    let _ = self.hand_over_writes();
+                }
+            }
             Op::Read { file, at, into } => self.submit_read(ticket, file, at, into),
             Op::Sync { file, what } => self.submit_sync(ticket, file, what),
         }
@@ -1312,8 +1460,10 @@ impl Io for UringIo {
         match wait {
             Wait::Poll => self.turn(Enter::Now)?,
             Wait::Block => {
-                let wait = if self.ready.is_empty() && self.is_busy() { Enter::One } else { Enter::Now };
-                self.turn(wait)?;
+                if self.ready.is_empty() {
+                    self.do_here()?;
+                }
+                self.turn(Enter::Now)?;
                 while self.ready.is_empty() && self.is_busy() {
                     self.turn(Enter::One)?;
                 }
@@ -1353,6 +1503,51 @@ impl Io for UringIo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn direct_file(dir: &Path) -> Option<(UringIo, FileId)> {
+        let Ok(mut io) = UringIo::new(UringConfig::default()) else {
+            eprintln!("skipped: io_uring is refused here");
+            return None;
+        };
+        let file = io.open(&dir.join("log"), Open::AppendNew).unwrap();
+        if io.write_alignment(file) == 1 {
+            eprintln!("skipped: this file system has no direct I/O");
+            return None;
+        }
+        Some((io, file))
+    }
+
+    #[test]
+    fn a_number_of_the_table_is_kept_while_requests_count_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some((mut io, file)) = direct_file(dir.path()) else { return };
+        let number = |io: &mut UringIo| io.descriptors.get(file).and_then(|descriptor| descriptor.fixed);
+        let before = number(&mut io);
+        let write = |at| Op::Write { file, at, bytes: Bytes::from_static(b"x") };
+        assert!(io.submit(Ticket::new(1), write(0)).is_ok());
+        io.give_up_direct(file, "a test").unwrap();
+        let during = number(&mut io);
+        assert!(before.is_some() && during.is_some() && during != before, "{before:?}, {during:?}");
+        io.reap(Wait::Block, &mut Vec::new()).unwrap();
+        // Nobody counts on it any more: it is given out again.
+        let other = io.open(&dir.path().join("other"), Open::AppendNew).unwrap();
+        assert_eq!(io.descriptors.get(other).and_then(|descriptor| descriptor.fixed), before);
+    }
+
+    #[test]
+    fn a_write_that_a_sync_did_not_cover_leaves_its_descriptor_dirty() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some((mut io, file)) = direct_file(dir.path()) else { return };
+        let write = Op::Write { file, at: 0, bytes: Bytes::from_static(b"x") };
+        assert!(io.submit(Ticket::new(1), write).is_ok());
+        assert!(io.submit(Ticket::new(2), Op::Sync { file, what: SyncKind::Data }).is_ok());
+        while io.in_flight() > 0 {
+            io.reap(Wait::Block, &mut Vec::new()).unwrap();
+        }
+        assert_eq!(io.descriptors.oldest_dirty(), Some(file));
+        crate::io::exact::sync(&mut io, file, SyncKind::Data).unwrap();
+        assert_eq!(io.descriptors.oldest_dirty(), None);
+    }
 
     #[test]
     fn a_bell_that_sounds_late_costs_one_look() {

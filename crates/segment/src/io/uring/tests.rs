@@ -29,7 +29,7 @@ fn write(file: &Rc<Descriptor>, at: u64, first: &'static [u8], second: &'static 
 /// Waits for everything in flight; tags and results in the order of the tags.
 fn finish(ring: &mut Ring<usize>) -> Vec<(usize, i32)> {
     let mut ended = Vec::new();
-    while ring.in_flight() > 0 {
+    while ring.in_flight > 0 {
         ring.enter(Enter::One).unwrap();
         ring.completed(&mut ended);
     }
@@ -54,7 +54,7 @@ fn every_setting_does_the_same() {
             for number in 0..40 {
                 ring.start(write(&file, u64::try_from(number).unwrap() * 5, b"abc", b"de"), number);
             }
-            assert_eq!(ring.in_flight(), 40, "{}", ring.settings());
+            assert_eq!(ring.in_flight, 40, "{}", ring.settings());
             assert_eq!(finish(&mut ring), (0..40).map(|number| (number, 5)).collect::<Vec<_>>());
             ring.start(Request::Sync { file: Rc::clone(&file), data_only: false }, 1);
             ring.start(Request::Sync { file: Rc::clone(&file), data_only: true }, 2);
@@ -154,7 +154,7 @@ fn a_wait_with_a_limit_ends() {
         ring.enter(Enter::OneFor(Duration::from_millis(5))).unwrap();
         let mut ended = Vec::new();
         ring.completed(&mut ended);
-        assert!(ended.is_empty() && ring.in_flight() == 1);
+        assert!(ended.is_empty() && ring.in_flight == 1);
         // A poll keeps no memory: a drop does not wait for it.
     }
 }
