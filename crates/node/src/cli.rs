@@ -10,7 +10,10 @@ use clap::{Parser, Subcommand};
 
 pub mod demo;
 pub mod dump_log;
+pub mod inspect;
 pub mod mirror;
+mod progress;
+pub mod recover;
 pub mod serve;
 
 /// A failure, told to a person: what, why, and what to do.
@@ -94,6 +97,10 @@ enum Command {
     Serve(serve::Serve),
     /// Print what stands in a partition's files, as Kafka's DumpLogSegments does.
     DumpLog(dump_log::DumpLog),
+    /// Explain a partition, a log directory or a file of one, and what a start would do about it.
+    Inspect(inspect::Inspect),
+    /// Take a corrupt end off a log, which a start never does by itself.
+    Recover(recover::Recover),
     /// Mirror topics of another cluster, and switch to them.
     Mirror(mirror::Mirror),
 }
@@ -107,6 +114,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
         Command::DumpLog(dump_log) => dump_log.run(),
+        Command::Inspect(inspect) => inspect.run(),
+        Command::Recover(recover) => recover.run(),
         Command::Mirror(mirror) => mirror.run(),
     }
 }

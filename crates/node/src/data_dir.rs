@@ -27,7 +27,7 @@ use crate::uuid::{self, Uuid};
 /// File of the metadata store in its directory.
 pub const STORE_FILE: &str = "metadata.redb";
 /// Kafka's lock file in a log directory.
-const LOCK_FILE: &str = ".lock";
+pub const LOCK_FILE: &str = ".lock";
 
 /// Why a node does not start on its directories.
 #[derive(Debug, thiserror::Error)]
@@ -301,8 +301,8 @@ fn check_file_system(log_dir: &Path) -> Result<(), DataDirError> {
 }
 
 /// Takes both kinds of lock: one that another weir sees, in this process as well, and the one that
-/// a Kafka sees.
-fn lock(log_dir: &Path) -> Result<File, DataDirError> {
+/// a Kafka sees. Both end when the file is dropped.
+pub(crate) fn lock(log_dir: &Path) -> Result<File, DataDirError> {
     let path = log_dir.join(LOCK_FILE);
     let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
     let file = file.map_err(system("open", &path))?;

@@ -558,9 +558,17 @@ impl Node {
     }
 }
 
+/// In weir's own directory, those of the partitions.
+pub(crate) const PARTITION_SIDE_DIRS: &str = "partitions";
+
 /// weir's own directory of one partition, beside the log directory.
 fn side_dir_of(dir: &LogDir, id: PartitionId) -> PathBuf {
-    dir.side_dir().join("partitions").join(format!("{}-{}", id.topic_id, id.partition))
+    partition_side_dir(&dir.side_dir(), id.topic_id, id.partition)
+}
+
+/// weir's own directory of one partition, in the one beside its log directory.
+pub(crate) fn partition_side_dir(side_dir: &Path, topic_id: Uuid, partition: i32) -> PathBuf {
+    side_dir.join(PARTITION_SIDE_DIRS).join(format!("{topic_id}-{partition}"))
 }
 
 /// Makes the directories of a topic's partitions, with the topic's id in them.

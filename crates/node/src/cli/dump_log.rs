@@ -7,6 +7,7 @@
 mod item;
 mod kraft;
 mod log_file;
+mod small;
 
 use std::fmt;
 use std::io::{self, BufReader, ErrorKind, IsTerminal as _, Read, Write};
@@ -15,8 +16,15 @@ use std::process::ExitCode;
 
 use weir_format::{BatchHeader, Message, Offset, RecordBatch};
 use weir_psm::{SnapshotError, snapshot};
+use weir_recovery::partition_file::PARTITION_FILE_NAME;
+use weir_segment::layout::{
+    CLEAN_SHUTDOWN_MARKER, CLEANED_SUFFIX, DELETED_SUFFIX, HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES, PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT, SWAP_SUFFIX,
+};
 
 use super::Failure;
+pub(in crate::cli) use item::Control;
 use item::{Finding, Findings, Item, Printer};
 use log_file::{LogFile, Step};
 
@@ -26,13 +34,18 @@ pub const MAX_BATCH_SIZE: u64 = 128 << 20;
 const MAX_DECOMPRESSED_SIZE: usize = 1 << 30;
 /// Snapshots above this size are not read: Kafka's have 46 bytes a producer.
 const MAX_SNAPSHOT_SIZE: u64 = 1 << 30;
+/// Small text files above this size are not read.
+const MAX_SMALL_FILE_SIZE: u64 = 64 << 20;
+/// Behind how many invalid places of a file the next valid batch is looked for; each look may read the rest of the file.
+const MAX_RESUMED: u32 = 64;
 /// How often a time index may step back before its entries are no longer looked up in the log.
 const MAX_REWINDS: u32 = 16;
 
 /// Arguments of `weir dump-log`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DumpLog {
-    /// Files to print: .log, .index, .timeindex, .txnindex, .snapshot.
+    /// Files to print, or a directory for all of its files that are known: .log, .index, .timeindex, .txnindex,
+    /// .snapshot, archives of what was cut, checkpoints, partition.metadata, meta.properties, weir's partition file.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// One JSON object a line, each with "apiVersion": "weir/v1" and its "kind".
@@ -44,7 +57,7 @@ impl DumpLog {
     /// Prints the files to standard output.
     ///
     /// # Errors
-    /// A [`Failure`] for the first file that cannot be dumped; the files before it were.
+    /// A [`Failure`] for the first file that cannot be dumped; the others were.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut stdout = io::stdout().lock();
         let options = DumpOptions { json: self.json, escape: !self.json && stdout.is_terminal() };
@@ -79,10 +92,17 @@ pub enum DumpError {
         /// The path as given.
         path: PathBuf,
     },
-    /// The path is a directory.
+    /// The path is a directory, and none of its files is known.
     Directory {
         /// The path as given.
         path: PathBuf,
+    },
+    /// A small file that is not what its name says.
+    SmallFile {
+        /// The path as given.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// The file cannot be opened or read.
     Io {
@@ -126,7 +146,12 @@ impl fmt::Display for DumpError {
             Self::NoBaseOffset { path } => {
                 write!(f, "the name of {} does not start with an offset", path.display())
             }
-            Self::Directory { path } => write!(f, "{} is a directory", path.display()),
+            Self::Directory { path } => {
+                write!(f, "{} is a directory without a file of a partition", path.display())
+            }
+            Self::SmallFile { path, reason } => {
+                write!(f, "{} is not what its name says: {reason}", path.display())
+            }
             Self::Io { path, .. } => write!(f, "cannot read {}", path.display()),
             Self::NotALog { path, reason } => write!(f, "{} is not a log segment: {reason}", path.display()),
             Self::Snapshot { path, .. } => write!(f, "{} is not a valid producer snapshot", path.display()),
@@ -161,12 +186,13 @@ impl DumpError {
     pub fn help(&self) -> &'static str {
         match self {
             Self::UnknownFile { .. } => {
-                "give files that end in .log, .index, .timeindex, .txnindex or .snapshot"
+                "give files that end in .log, .index, .timeindex, .txnindex or .snapshot, or a checkpoint"
             }
             Self::NoBaseOffset { .. } => {
                 "keep the name that the file had in its partition: twenty digits and an extension"
             }
-            Self::Directory { .. } => "name the files in it, for example DIR/*.log",
+            Self::Directory { .. } => "give a partition's directory, LOGDIR/TOPIC-PARTITION, or files in one",
+            Self::SmallFile { .. } => "weir inspect says whether a start needs the file",
             Self::Io { .. } => "check the path and that this user may read it",
             Self::NotALog { .. } => "check that this is a segment of a Kafka or weir partition, and whole",
             Self::Snapshot { .. } => {
@@ -180,26 +206,48 @@ impl DumpError {
 
 /// Prints each file in turn; a reader that closes its end early is no error.
 ///
-/// Paths and names are checked before the first file is printed. What is odd within a file is part of what is printed.
+/// Paths and names are checked before the first file is printed. What is odd within a file is part of what is printed, and
+/// one that cannot be dumped keeps none of the others from being.
 ///
 /// Cost: one pass over each file, and one over its segment's headers for an index; one batch and one of its records in memory.
 ///
 /// # Errors
-/// [`DumpError`] of the first file that cannot be dumped; the files before it were.
+/// [`DumpError`] of the first file that cannot be dumped; all others were, unless it is the output that failed.
 pub fn dump(files: &[PathBuf], options: DumpOptions, out: &mut dyn Write) -> Result<(), DumpError> {
-    let files =
-        files.iter().map(|path| Kind::of(path).map(|kind| (path, kind))).collect::<Result<Vec<_>, _>>()?;
+    let mut named = Vec::new();
+    for path in files {
+        if path.is_dir() {
+            named.extend(files_in(path)?);
+        } else {
+            named.push((path.clone(), Kind::of(path)?));
+        }
+    }
     let mut printer = Printer::new(out, options);
-    for (path, kind) in files {
-        match dump_file(path, kind, &mut printer) {
+    let mut first = Ok(());
+    for (path, kind) in named {
+        match dump_file(&path, kind, &mut printer) {
             Err(DumpError::Output { source }) if source.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            result => result?,
+            Err(DumpError::Output { source }) => return Err(DumpError::Output { source }),
+            result => first = first.and(result),
         }
     }
     match printer.flush() {
         Err(source) if source.kind() != ErrorKind::BrokenPipe => Err(DumpError::Output { source }),
-        _ => Ok(()),
+        _ => first,
     }
+}
+
+/// The files in a directory that can be dumped, by name.
+fn files_in(dir: &Path) -> Result<Vec<(PathBuf, Kind)>, DumpError> {
+    let failed = |source| DumpError::Io { path: dir.to_owned(), source };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        paths.push(entry.map_err(failed)?.path());
+    }
+    paths.sort();
+    let files = paths.into_iter().filter(|path| path.is_file());
+    let files: Vec<_> = files.filter_map(|path| Kind::of(&path).ok().map(|kind| (path, kind))).collect();
+    if files.is_empty() { Err(DumpError::Directory { path: dir.to_owned() }) } else { Ok(files) }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,6 +257,34 @@ enum Extension {
     TimeIndex,
     TransactionIndex,
     Snapshot,
+    Small(Small),
+}
+
+/// Text files by their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Small {
+    LeaderEpochs,
+    PartitionFile,
+    PartitionMetadata,
+    OffsetCheckpoint,
+    MetaProperties,
+    CleanShutdown,
+}
+
+impl Small {
+    fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            LEADER_EPOCH_CHECKPOINT => Self::LeaderEpochs,
+            PARTITION_FILE_NAME => Self::PartitionFile,
+            PARTITION_METADATA => Self::PartitionMetadata,
+            RECOVERY_POINT_CHECKPOINT | LOG_START_CHECKPOINT | HIGH_WATERMARK_CHECKPOINT => {
+                Self::OffsetCheckpoint
+            }
+            META_PROPERTIES => Self::MetaProperties,
+            CLEAN_SHUTDOWN_MARKER => Self::CleanShutdown,
+            _ => return None,
+        })
+    }
 }
 
 /// What a file is, by its name.
@@ -227,6 +303,13 @@ impl Kind {
             return Err(DumpError::Directory { path: path.to_owned() });
         }
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        if let Some(small) = Small::of(&name) {
+            return Ok(Self { extension: Extension::Small(small), base_offset: Offset::ZERO });
+        }
+        // An archive, `cut-BASE-POSITION-CRC.log`, and a file of an interrupted operation are read as what they were.
+        let name = name.strip_prefix("cut-").unwrap_or(&name);
+        let suffixes = [DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX];
+        let name = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
         let extension = match name.rsplit_once('.').map(|(_, extension)| extension) {
             Some("log") => Extension::Log,
             Some("index") => Extension::Index,
@@ -235,7 +318,7 @@ impl Kind {
             Some("snapshot") => Extension::Snapshot,
             _ => return Err(DumpError::UnknownFile { path: path.to_owned() }),
         };
-        let digits = name.split('.').next().unwrap_or_default();
+        let digits = name.split(['.', '-']).next().unwrap_or_default();
         let base_offset = digits
             .bytes()
             .all(|byte| byte.is_ascii_digit())
@@ -257,6 +340,7 @@ fn dump_file(path: &Path, kind: Kind, printer: &mut Printer<'_>) -> Result<(), D
         Extension::TimeIndex => dump.time_index(file)?,
         Extension::TransactionIndex => dump.transaction_index(file)?,
         Extension::Snapshot => dump.snapshot(file)?,
+        Extension::Small(small) => dump.small(small, file)?,
     }
     let Dump { findings, printer, .. } = dump;
     printer.findings(path, &findings).map_err(|source| DumpError::Output { source })
@@ -286,8 +370,12 @@ impl Dump<'_, '_> {
     fn log(&mut self, log: &LogFile) -> Result<(), DumpError> {
         let mut position = 0;
         let mut step = log.step(position).map_err(|source| self.io(source))?;
+        let mut resumed = 0;
         if let Step::Invalid { reason, .. } = &step {
-            return Err(DumpError::NotALog { path: self.path.to_owned(), reason: reason.clone() });
+            // An archive begins with what was not valid; so does a segment whose first batch is spoilt.
+            if log.next_valid(0).map_err(|source| self.io(source))?.is_none() {
+                return Err(DumpError::NotALog { path: self.path.to_owned(), reason: reason.clone() });
+            }
         }
         self.start()?;
         self.print(&Item::LogStart { base_offset: self.base_offset })?;
@@ -298,7 +386,17 @@ impl Dump<'_, '_> {
                 Step::End => return Ok(()),
                 Step::Zeros { size } => return self.print(&Item::ZeroTail { position, size }),
                 Step::Invalid { size, reason } => {
-                    return self.print(&Item::InvalidTail { position, size, reason: &reason });
+                    resumed += 1;
+                    let next = if resumed > MAX_RESUMED {
+                        None
+                    } else {
+                        log.next_valid(position).map_err(|source| self.io(source))?
+                    };
+                    let Some(next) = next.filter(|next| *next > position) else {
+                        return self.print(&Item::InvalidTail { position, size, reason: &reason });
+                    };
+                    self.print(&Item::InvalidBytes { position, size: next - position, reason: &reason })?;
+                    position = next;
                 }
                 Step::Old { offset, magic, size } => {
                     if size > MAX_BATCH_SIZE {
@@ -469,9 +567,9 @@ impl Dump<'_, '_> {
                 return Ok(false);
             }
             if let Some(log) = &log {
-                let found = u64::try_from(position).ok().and_then(|position| match log.step(position) {
-                    Ok(Step::Batch { header, .. }) => Some(header.view().last_offset().get()),
-                    Ok(Step::Old { offset, .. }) => Some(offset),
+                let found = u64::try_from(position).ok().and_then(|position| match log.whole_at(position) {
+                    Some(Step::Batch { header, .. }) => Some(header.view().last_offset().get()),
+                    Some(Step::Old { offset, .. }) => Some(offset),
                     _ => None,
                 });
                 if found != Some(offset) {

@@ -10,8 +10,22 @@ use weir_format::{
 };
 use weir_node::cli::dump_log::{DumpError, DumpOptions, MAX_BATCH_SIZE, dump};
 
+fn dumps() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/dump_log")
+}
+
+/// The partition's directory of one of those that Kafka wrote.
 fn golden(log: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/dump_log").join(log)
+    let partition = crate::golden::Golden::read(log).partition;
+    crate::golden::testdata().join(log).join(partition.to_string())
+}
+
+/// What Kafka printed of it.
+fn kafkas_dump(log: &str) -> String {
+    let mut text = Vec::new();
+    let file = fs::File::open(dumps().join(format!("{log}.txt.gz"))).expect("golden data");
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(file), &mut text).expect("gzip");
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -52,9 +66,9 @@ fn written(name: &str, bytes: &[u8]) -> Written {
 
 const LOG: &str = "00000000000000000000.log";
 
-/// What Kafka printed, but for its commentary and two things that it says wrongly of these files.
-fn expected(log: &str) -> String {
-    let dump = fs::read_to_string(golden(log).join("dump.txt")).expect("golden data");
+/// What Kafka printed, but for its commentary and what it says wrongly of these files: the barrier is no unknown record,
+/// and a segment's own base offset does not follow on -1.
+fn expected(dump: &str) -> String {
     let mut lines = dump.lines().peekable();
     let mut kept = String::new();
     while let Some(line) = lines.next() {
@@ -62,44 +76,142 @@ fn expected(log: &str) -> String {
             continue;
         }
         if line.starts_with("Non-consecutive offsets in ") {
-            let pair = lines.next_if(|line| line.starts_with("  -1 is followed by ")).expect("the false one");
-            let start = pair.rsplit(' ').next().expect("an offset");
-            assert!(line.contains(start), "it is the segment's own base offset: {line} {pair}");
-            assert!(!lines.peek().is_some_and(|line| line.starts_with("  ")), "and the only one: {line}");
-            continue;
+            let name = line.rsplit('/').next().and_then(|name| name.split('.').next()).expect("a file");
+            let base: i64 = name.parse().expect("its base offset");
+            if let Some(pair) = lines.next_if(|line| line.starts_with("  -1 is followed by ")) {
+                let start: i64 =
+                    pair.rsplit(' ').next().and_then(|start| start.parse().ok()).expect("an offset");
+                let pair = (start != base).then(|| format!("  {} is followed by {start}\n", base - 1));
+                if pair.is_some() || lines.peek().is_some_and(|line| line.starts_with("  ")) {
+                    kept.push_str(&format!("{line}\n{}", pair.unwrap_or_default()));
+                }
+                continue;
+            }
         }
-        kept.push_str(&line.replace("UNKNOWN(7)", "MIRROR_PID_RESET(7)"));
+        kept.push_str(line);
         kept.push('\n');
     }
     kept
 }
 
-fn check_golden(log: &str) {
-    let files = files(&golden(log).join(format!("{log}-0")));
-    let printed: String = files.iter().map(|path| text(path)).collect();
-    let printed = printed.replace(&format!("{}/", golden(log).display()), "");
-    let expected = expected(log);
-    for (ours, kafkas) in printed.lines().zip(expected.lines()) {
-        assert_eq!(ours, kafkas, "{log}");
+/// Logs whose records Kafka's tool was told to decode: of these the batches are compared.
+const DECODED: [&str; 2] = ["internal-consumer-offsets", "internal-transaction-state"];
+
+/// Ours, as Kafka's would be printed: without the value of a barrier, and with paths as in its dump.
+fn as_kafka_prints(log: &str, printed: &str) -> String {
+    let root = format!("{}/", crate::golden::testdata().join(log).display());
+    let printed = printed.replace(&root, "");
+    let lines = printed.lines().map(|line| match line.split_once("controlType: MIRROR_PID_RESET(7) (") {
+        Some((front, _)) => format!("{front}controlType: UNKNOWN(7)\n"),
+        None => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
+/// DumpLogSegments' own files: Kafka prints nothing of checkpoints and identities.
+fn files_of_kafkas_tool(folder: &Path) -> Vec<PathBuf> {
+    let is_one = |path: &PathBuf| path.extension().is_some_and(|end| end != "metadata");
+    files(folder).into_iter().filter(is_one).collect()
+}
+
+/// Kafka's tool ends with an exception where a log, or the log beside an index, ends in something that is no batch; what it
+/// printed before that is compared, and what weir says of the rest is checked by name.
+const KAFKA_THROWS: &[(&str, &str, &str)] = &[
+    // Kafka prints a batch of magic 37 first.
+    ("garbage-tail", "00000000000000000110.log", "Found 412 invalid bytes at the end of "),
+    ("kill9-prealloc", "00000000000000000192.log", "zero bytes at the end of "),
+    ("kill9-prealloc", "00000000000000000192.timeindex", "timestamp: 0 offset: 192"),
+    ("zeros-tail", "00000000000000000110.log", "zero bytes at the end of "),
+    ("zeros-tail", "00000000000000000110.timeindex", "timestamp: 1795979054880 offset: 119"),
+    // The cut left zeros alone of the last batch; Kafka does not look at what they are.
+    ("torn-length", "00000000000000000118.log", "Found 5 zero bytes at the end of "),
+];
+
+#[test]
+fn the_text_is_that_of_kafkas_dump_for_everything_that_kafka_wrote() {
+    let mut wrong = Vec::new();
+    for log in crate::golden::names() {
+        if log == "internal-cluster-metadata" {
+            continue;
+        }
+        let theirs = expected(&kafkas_dump(&log));
+        for path in files_of_kafkas_tool(&golden(&log)) {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            let printed = match dumped_with(std::slice::from_ref(&path), DumpOptions::default()) {
+                Ok(printed) => as_kafka_prints(&log, &printed),
+                Err(error) => {
+                    // Kafka's tool says what is wrong in a line, and goes on.
+                    assert!(
+                        log.starts_with("snapshot-") && name.ends_with(".snapshot"),
+                        "{log} {name}: {error}"
+                    );
+                    let heading = format!("Dumping {log}-0/{name}\n");
+                    let (_, said) = theirs.split_once(&heading).expect("Kafka dumped it");
+                    assert!(!said.starts_with("producerId: "), "{log} {name}: Kafka can read it: {said}");
+                    continue;
+                }
+            };
+            let heading = printed.lines().next().expect("a heading").to_owned();
+            let Some(start) = theirs.find(&heading) else {
+                wrong.push(format!("{log} {name}: Kafka did not dump it: {heading}"));
+                continue;
+            };
+            let part = theirs.get(start..).expect("from there on");
+            let end =
+                part.get(1..).and_then(|rest| rest.find("\nDumping ")).map_or(part.len(), |end| end + 2);
+            let part = part.get(..end).expect("up to the next file");
+            // Of the damaged copies Kafka's tool was asked for the records without their keys and values.
+            let command = format!("--deep-iteration --files {}", heading.trim_start_matches("Dumping "));
+            let without_data = kafkas_dump(&log).contains(&command);
+            let same = |ours: &str, kafkas: &str| {
+                let rest = ours.strip_prefix(kafkas);
+                let data = |rest: &str| rest.starts_with(" key: ") || rest.starts_with(" payload: ");
+                rest == Some("") || (without_data && rest.is_some_and(data))
+            };
+            let throws = KAFKA_THROWS.iter().find(|(other, file, _)| *other == log && *file == name);
+            // Where a tail begins, and what is wrong there, is weir's own addition.
+            let printed = printed.lines().filter(|line| !line.starts_with("  from position "));
+            let compared = |line: &&str| !DECODED.contains(&log.as_str()) || line.starts_with("baseOffset: ");
+            let (mut ours, mut kafkas) = (printed.filter(compared), part.lines().filter(compared));
+            loop {
+                match (ours.next(), kafkas.next()) {
+                    (None, None) => break,
+                    (Some(a), Some(b)) if same(a, b) => {}
+                    (Some(a), _) if throws.is_some_and(|(.., says)| a.contains(says)) => break,
+                    (a, b) => {
+                        wrong.push(format!("{log} {name}:\n  ours   {a:?}\n  Kafka's {b:?}"));
+                        break;
+                    }
+                }
+            }
+        }
     }
-    assert_eq!(printed, expected, "{log}");
-    // All at once is the same: what is odd stands behind the file in which it is.
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn check_golden(log: &str, folder: &Path, dump: &str) {
+    let files = files(folder);
+    let printed: String = files.iter().map(|path| text(path)).collect();
+    let root = format!("{}/", folder.parent().expect("a parent").display());
+    assert_eq!(printed.replace(&root, ""), expected(dump), "{log}");
+    // All at once is the same: what is odd stands behind the file in which it is. So is the directory.
     let together = dumped_with(&files, DumpOptions::default()).expect("they can be dumped");
-    assert_eq!(together.replace(&format!("{}/", golden(log).display()), ""), expected, "{log}");
+    assert_eq!(together, printed, "{log}");
+    let folder = dumped_with(&[folder.to_owned()], DumpOptions::default()).expect("it can be dumped");
+    assert_eq!(folder, printed, "{log}");
 }
 
 #[test]
-fn the_text_is_that_of_kafkas_dump() {
-    for log in ["plain", "idempotent", "txn-open", "kill9", "barrier", "barrier-unclean", "kraft-control"] {
-        check_golden(log);
-    }
+fn the_control_records_of_kraft_are_printed_as_kafka_prints_them() {
+    let dump = fs::read_to_string(dumps().join("kraft-control/dump.txt")).expect("golden data");
+    check_golden("kraft-control", &dumps().join("kraft-control/kraft-control-0"), &dump);
 }
 
 /// Kafka's dump of this log decodes the metadata records too, which weir's does not: compared are the control batches.
 #[test]
 fn control_records_of_a_metadata_log_are_printed_as_kafka_prints_them() {
     let log = "internal-cluster-metadata";
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../format/testdata/logs").join(log).join(LOG);
+    let path = golden(log).join(LOG);
     let printed = text(&path);
     let mut lines = printed.lines();
     let mut control = Vec::new();
@@ -108,8 +220,8 @@ fn control_records_of_a_metadata_log_are_printed_as_kafka_prints_them() {
             control.extend([line, lines.next().expect("its record")]);
         }
     }
-    let expected = expected(log);
-    assert_eq!(control, expected.lines().collect::<Vec<_>>());
+    let dump = fs::read_to_string(dumps().join(log).join("dump.txt")).expect("golden data");
+    assert_eq!(control, expected(&dump).lines().collect::<Vec<_>>());
     let value = &json(&path)[2]["control"];
     assert_eq!((&value["type"], &value["value"]["leaderId"]), (&"LEADER_CHANGE".into(), &1.into()));
     assert_eq!(value["value"]["grantingVoters"][0]["voterId"], 1);
@@ -138,34 +250,16 @@ fn control_values_of_kraft_that_cannot_be_read_are_said_and_newer_ones_are_read(
     assert_eq!(said["value"]["voters"][0]["voterDirectoryId"], id.as_str());
 }
 
-/// The logs are those that `weir-format` reads record by record; of Kafka's dump this is the part about each log.
-#[test]
-fn compressed_batches_and_old_messages_are_printed_as_kafka_prints_them() {
-    let codecs = ["codec-gzip", "codec-snappy", "codec-lz4", "codec-zstd", "codec-broker-recompress"];
-    for log in codecs.into_iter().chain(["magic-mixed"]) {
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../format/testdata/logs").join(log);
-        let expected = expected(log);
-        let logs = files(&folder).into_iter().filter(|path| path.extension().is_some_and(|end| end == "log"));
-        for path in logs {
-            let printed = text(&path).replace(&folder.display().to_string(), &format!("{log}-0"));
-            assert!(printed.contains("| offset: "), "{log}");
-            let heading = printed.lines().next().expect("a heading");
-            let start = expected.find(heading).expect("the log's part");
-            let part = expected.get(start..).expect("from there on");
-            let part = part.split("\nDumping ").next().expect("up to the next file");
-            for (ours, kafkas) in printed.lines().zip(part.lines()) {
-                assert_eq!(ours, kafkas, "{log}");
-            }
-            assert_eq!(printed.trim_end(), part.trim_end(), "{log}");
-        }
-    }
-}
-
 #[test]
 fn the_barrier_is_named() {
     for log in ["barrier", "barrier-unclean"] {
-        let printed = text(&golden(log).join(format!("{log}-0/00000000000000000031.log")));
-        assert_eq!(printed.matches("controlType: MIRROR_PID_RESET(7)").count(), 2, "{log}");
+        let printed = text(&golden(log).join("00000000000000000031.log"));
+        let form = if log == "barrier" { "(value version 0)" } else { "(value version 0 of source cluster " };
+        assert_eq!(
+            printed.matches(&format!("controlType: MIRROR_PID_RESET(7) {form}")).count(),
+            2,
+            "{log}: {printed}"
+        );
     }
 }
 
@@ -369,7 +463,10 @@ fn control_records_are_named_whatever_they_hold() {
         "controlType: LEADER_CHANGE(2) (value of a LEADER_CHANGE record is malformed at byte 0)"
     );
     assert_eq!(control(ControlRecordType::Unknown(99), &[]), "controlType: UNKNOWN(99)");
-    assert_eq!(control(ControlRecordType::MirrorPidReset, &[7; 50]), "controlType: MIRROR_PID_RESET(7)");
+    assert_eq!(
+        control(ControlRecordType::MirrorPidReset, &[7; 50]),
+        "controlType: MIRROR_PID_RESET(7) (value of 50 bytes in no known form)"
+    );
     let no_key = BatchBuilder::new().control().record(TimestampMs::new(1), Some(&[0]), None);
     let log = written(LOG, &no_key.build().expect("a batch"));
     assert!(text(&log.path).contains("controlType: none (key of 1 bytes)"));
@@ -403,10 +500,12 @@ fn indexes_are_looked_up_in_their_log() {
         .expect("written");
     let printed = text(&time_index);
     assert!(printed.contains("  Index timestamp: 19, log timestamp: 20\n"));
-    let not_found = "The following indexed offsets are not found in the log.\n\
-                     Indexed offset: 2, found log offset: 3\n\
-                     Indexed offset: 9, found log offset: -1\n";
-    assert!(printed.ends_with(not_found), "{printed}");
+    let not_found = format!(
+        "The following indexed offsets are not found in :{}\nIndexed offset: 2, found log offset: 3\n\
+         Indexed offset: 9, found log offset: -1\n",
+        time_index.display()
+    );
+    assert!(printed.ends_with(&not_found), "{printed}");
     // An index that goes back and forth does not take for ever.
     let back_and_forth: Vec<u8> =
         (0..2_000).flat_map(|i| time_entry(20, if i % 2 == 0 { 3 } else { 1 })).collect();
@@ -419,7 +518,7 @@ fn indexes_are_looked_up_in_their_log() {
 
 #[test]
 fn json_is_one_object_a_line_with_its_version_and_kind() {
-    let folder = golden("barrier-unclean").join("barrier-unclean-0");
+    let folder = golden("barrier-unclean");
     for path in files(&folder) {
         for object in json(&path) {
             assert_eq!(object["apiVersion"], "weir/v1");
@@ -479,8 +578,7 @@ fn what_is_no_file_of_a_partition_is_refused_by_name() {
     let rows = [
         ("00000000000000000000.txt", 2, "is not a file of a partition"),
         ("orders.log", 2, "does not start with an offset"),
-        ("00000000000000000006.log", 2, "is a directory"),
-        (".", 2, "is a directory"),
+        ("00000000000000000006.log", 2, "is a directory without a file of a partition"),
         ("00000000000000000007.log", 1, "cannot read "),
         ("nowhere.log", 1, "cannot read "),
         ("00000000000000000005.log", 1, "is not a log segment: "),
@@ -494,7 +592,7 @@ fn what_is_no_file_of_a_partition_is_refused_by_name() {
     }
     // Names are looked at before anything is printed.
     let mut out = Vec::new();
-    let files = [golden("plain/plain-0").join(LOG), path("orders.log")];
+    let files = [golden("plain").join(LOG), path("orders.log")];
     dump(&files, DumpOptions::default(), &mut out).expect_err("the second name is wrong");
     assert!(out.is_empty());
 }
@@ -511,14 +609,14 @@ fn a_closed_pipe_is_no_error() {
             Ok(())
         }
     }
-    let file = [golden("plain/plain-0").join(LOG)];
+    let file = [golden("plain").join(LOG)];
     dump(&file, DumpOptions::default(), &mut Closed).expect("it is over");
 }
 
 /// R7: no bytes panic, hang or take memory that they ask for.
 #[test]
 fn any_bytes_are_dumped_or_refused() {
-    let golden_log = fs::read(golden("barrier/barrier-0").join(LOG)).expect("golden data");
+    let golden_log = fs::read(golden("barrier").join(LOG)).expect("golden data");
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
         state ^= state << 13;
@@ -542,4 +640,103 @@ fn any_bytes_are_dumped_or_refused() {
             }
         }
     }
+}
+
+/// What was cut away can be read, from its first whole batch on.
+#[test]
+fn archives_are_printed_from_their_first_whole_batch_on() {
+    let bytes = two_batches();
+    let size = bytes.len() / 2;
+    let archive = written(
+        "cut-00000000000000000000-4096-0badcafe.log",
+        &[&vec![0; 300][..], &bytes, &[9; 10]].concat(),
+    );
+    let printed = text(&archive.path);
+    assert!(printed.contains("Found 300 invalid bytes in cut-00000000000000000000-4096-0badcafe.log, and a valid batch behind them\n  from position 0: "), "{printed}");
+    assert!(printed.contains("baseOffset: 2 ") && printed.contains(&format!("position: {} ", 300 + size)));
+    assert!(printed.contains("Found 10 invalid bytes at the end of cut-"));
+    let kinds: Vec<_> =
+        json(&archive.path).iter().map(|object| object["kind"].as_str().map(str::to_owned)).collect();
+    assert_eq!(kinds[1].as_deref(), Some("InvalidBytes"));
+    // A segment whose first batch has lost its frame goes on behind it, too.
+    let mut bytes = two_batches();
+    bytes[8..12].copy_from_slice(&i32::MAX.to_be_bytes());
+    let log = written(LOG, &bytes);
+    assert!(text(&log.path).contains(&format!("Found {size} invalid bytes in ")));
+}
+
+#[test]
+fn small_files_are_printed() {
+    let mut file = weir_recovery::PartitionFile::new(Offset::new(60).expect("offset"));
+    let offset = |offset| Offset::new(offset).expect("offset");
+    file.note_barrier(offset(31), weir_recovery::BarrierNote { aborted_transaction: false });
+    file.note_barrier(offset(53), weir_recovery::BarrierNote { aborted_transaction: true });
+    file.note_snapshot(offset(54), 0xff);
+    let uuid = "Wb3rH7TcQqm0P8TmWY7qLg";
+    let rows = [
+        (
+            "leader-epoch-checkpoint",
+            b"0\n2\n0 0\n8 90\n".to_vec(),
+            "epoch: 0 startOffset: 0\nepoch: 8 startOffset: 90\n",
+        ),
+        (
+            "partition",
+            file.encode(),
+            "checkedOffset: 60\nbarrierOffset: 31 abortedTransaction: false\nbarrierOffset: 53 abortedTransaction: true\n\
+             snapshotOffset: 54 crc: 000000ff\n",
+        ),
+        (
+            "partition.metadata",
+            format!("version: 0\ntopic_id: {uuid}").into_bytes(),
+            "topicId: Wb3rH7TcQqm0P8TmWY7qLg\n",
+        ),
+        ("recovery-point-offset-checkpoint", b"0\n1\nt 0 7\n".to_vec(), "topic: t partition: 0 offset: 7\n"),
+        (
+            "meta.properties",
+            b"version=1\ncluster.id=abc\nnode.id=3\n".to_vec(),
+            "version: 1 clusterId: abc nodeId: 3\n",
+        ),
+        (".kafka_cleanshutdown", b"{\"version\":0,\"brokerEpoch\":9}".to_vec(), "brokerEpoch: 9\n"),
+    ];
+    for (name, bytes, lines) in rows {
+        let small = written(name, &bytes);
+        assert_eq!(text(&small.path), format!("Dumping {}\n{lines}", small.path.display()));
+        assert!(json(&small.path).iter().all(|object| object["apiVersion"] == "weir/v1"));
+        let spoilt = written(name, b"\xff\xfe nonsense");
+        if name != ".kafka_cleanshutdown" {
+            let error =
+                dumped_with(std::slice::from_ref(&spoilt.path), DumpOptions::default()).expect_err(name);
+            assert!(matches!(error, DumpError::SmallFile { .. }), "{name}: {error}");
+        }
+    }
+}
+
+/// An index of many entries that point into a long tail of zeros: each is one read, not a look through the tail.
+#[test]
+fn an_index_that_points_at_nothing_is_not_looked_up_for_ever() {
+    let log = written(LOG, &two_batches());
+    fs::File::options().write(true).open(&log.path).and_then(|file| file.set_len(1 << 34)).expect("grown");
+    let entries =
+        (1..20_000_u32).flat_map(|entry| [entry.to_be_bytes(), (entry << 12).to_be_bytes()].concat());
+    let index = log.folder.path().join("00000000000000000000.index");
+    fs::write(&index, entries.collect::<Vec<u8>>()).expect("written");
+    let printed = text(&index);
+    assert_eq!(printed.matches(", log offset: none").count(), 10_000);
+    assert!(printed.contains("  9999 more\n") || printed.contains("9999"), "{}", printed.len());
+}
+
+/// Kafka's tool goes on, too.
+#[test]
+fn a_file_that_cannot_be_dumped_keeps_none_of_the_others_from_being() {
+    let folder = golden("snapshot-bad-crc");
+    let mut out = Vec::new();
+    let error =
+        dump(std::slice::from_ref(&folder), DumpOptions::default(), &mut out).expect_err("one is spoilt");
+    assert!(matches!(error, DumpError::Snapshot { .. }) && error.exit_code() == 1, "{error}");
+    let printed = String::from_utf8_lossy(&out).into_owned();
+    assert!(
+        printed.contains("00000000000000000110.log\n") && printed.contains("leader-epoch-checkpoint\n"),
+        "{printed}"
+    );
+    assert!(printed.contains("topicId: "), "the last of them: {printed}");
 }

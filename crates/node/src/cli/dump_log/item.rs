@@ -68,6 +68,17 @@ pub(super) enum Item<'a> {
         size: u64,
         reason: &'a str,
     },
+    /// The same, with a valid batch behind.
+    InvalidBytes {
+        position: u64,
+        size: u64,
+        reason: &'a str,
+    },
+    /// An entry of a small file: the kind and the fields, as text and as JSON.
+    Fields {
+        kind: &'static str,
+        fields: Vec<(&'static str, Value)>,
+    },
     OffsetIndexEntry {
         offset: i64,
         position: i32,
@@ -231,6 +242,22 @@ impl<'out> Printer<'out> {
                 writeln!(out, "Found {size} invalid bytes at the end of {}", name(path))?;
                 writeln!(out, "  from position {position}: {reason}")
             }
+            Item::InvalidBytes { position, size, reason } => {
+                writeln!(out, "Found {size} invalid bytes in {}, and a valid batch behind them", name(path))?;
+                writeln!(out, "  from position {position}: {reason}")
+            }
+            Item::Fields { fields, .. } => {
+                for (place, (name, value)) in fields.iter().enumerate() {
+                    let space = if place == 0 { "" } else { " " };
+                    match value {
+                        Value::String(text) => {
+                            write!(out, "{space}{name}: {}", shown(text.as_bytes(), true))?
+                        }
+                        value => write!(out, "{space}{name}: {value}")?,
+                    }
+                }
+                writeln!(out)
+            }
             Item::OffsetIndexEntry { offset, position } => {
                 writeln!(out, "offset: {offset} position: {position}")
             }
@@ -362,6 +389,13 @@ impl<'out> Printer<'out> {
             Item::InvalidTail { position, size, reason } => {
                 ("InvalidTail", json!({ "position": position, "size": size, "reason": reason }))
             }
+            Item::InvalidBytes { position, size, reason } => {
+                ("InvalidBytes", json!({ "position": position, "size": size, "reason": reason }))
+            }
+            Item::Fields { kind, fields } => {
+                let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+                (*kind, Value::Object(fields.collect()))
+            }
             Item::OffsetIndexEntry { offset, position } => {
                 ("OffsetIndexEntry", json!({ "offset": offset, "position": position }))
             }
@@ -430,7 +464,7 @@ impl<'out> Printer<'out> {
                 }
                 _ => None,
             }),
-            ("The following indexed offsets are not found in the log.".to_owned(), |finding| match finding {
+            (format!("The following indexed offsets are not found in :{file}"), |finding| match finding {
                 Finding::OffsetNotFound { offset, found } => {
                     Some(format!("Indexed offset: {offset}, found log offset: {found}"))
                 }
@@ -471,7 +505,7 @@ impl<'out> Printer<'out> {
 }
 
 /// What a control record says.
-enum Control {
+pub(in crate::cli) enum Control {
     Marker {
         commit: bool,
         version: i16,
@@ -493,6 +527,11 @@ enum Control {
         size: usize,
         reason: String,
     },
+    /// Its value's form in words and as JSON.
+    Barrier {
+        form: String,
+        value: Value,
+    },
     Other {
         record_type: ControlRecordType,
         value: Value,
@@ -503,7 +542,7 @@ enum Control {
 }
 
 impl Control {
-    fn of(record: &Record<'_>) -> Self {
+    pub(in crate::cli) fn of(record: &Record<'_>) -> Self {
         let key = record.key.unwrap_or_default();
         let Some(ControlRecordKey { record_type, .. }) = ControlRecordKey::decode(key) else {
             return Self::NoKey { size: key.len() };
@@ -519,9 +558,10 @@ impl Control {
                 },
                 None => Self::ShortMarker { commit, size: value.len() },
             },
-            ControlRecordType::MirrorPidReset => {
-                Self::Other { record_type, value: record.value.map_or(Value::Null, json_barrier_value) }
-            }
+            ControlRecordType::MirrorPidReset => Self::Barrier {
+                form: record.value.map_or(MirrorPidResetValue::Null, MirrorPidResetValue::decode).to_string(),
+                value: record.value.map_or(Value::Null, json_barrier_value),
+            },
             record_type => {
                 match ControlRecordValue::decode(record_type, record.value).zip(kraft::heading(record_type)) {
                     Some((Ok(value), heading)) => {
@@ -540,7 +580,7 @@ impl Control {
         if commit { "COMMIT" } else { "ABORT" }
     }
 
-    fn json(self) -> Value {
+    pub(in crate::cli) fn json(self) -> Value {
         match self {
             Self::Marker { commit, version, coordinator_epoch } => json!({
                 "type": Self::marker_name(commit),
@@ -560,6 +600,10 @@ impl Control {
                 "typeId": record_type.id(),
                 "value": { "size": size, "unreadable": reason },
             }),
+            Self::Barrier { value, .. } => {
+                let record_type = ControlRecordType::MirrorPidReset;
+                json!({ "type": record_type.to_string(), "typeId": record_type.id(), "value": value })
+            }
             Self::Other { record_type, value } => {
                 json!({ "type": record_type.to_string(), "typeId": record_type.id(), "value": value })
             }
@@ -588,6 +632,11 @@ impl fmt::Display for Control {
             Self::Kraft { heading, value, .. } => write!(f, " {heading} {value}"),
             Self::SpoiltKraft { record_type, reason, .. } => {
                 write!(f, " controlType: {record_type}({}) ({reason})", record_type.id())
+            }
+            Self::Barrier { form, .. } => {
+                let record_type = ControlRecordType::MirrorPidReset;
+                let form = shown(form.as_bytes(), true);
+                write!(f, " controlType: {record_type}({}) ({form})", record_type.id())
             }
             Self::Other { record_type: ControlRecordType::Unknown(id), .. } => {
                 write!(f, " controlType: UNKNOWN({id})")

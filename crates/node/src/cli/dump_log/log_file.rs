@@ -1,9 +1,16 @@
 //! A segment's file, walked batch by batch without trusting any of it.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use weir_format::Offset;
+use weir_recovery::MAX_UNSYNCED_BYTES;
+use weir_recovery::tail::{InvalidPlace, TailRead, TailVerdict, judge_tail};
+
+use crate::cli::inspect::MAX_SEGMENT_SIZE;
 
 use weir_format::{BatchError, BatchHeader, FRAME_SIZE, HEADER_SIZE, frame_size, header_of};
 
@@ -47,10 +54,15 @@ pub(super) enum Step {
 }
 
 impl LogFile {
+    /// Opens a file for reading; what is none, a pipe for example, is an error, and nobody waits for its writer.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let size = file.metadata()?.len();
-        Ok(Self { file, size })
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "it is no file"));
+        }
+        Ok(Self { file, size: metadata.len() })
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -89,6 +101,38 @@ impl LogFile {
         })
     }
 
+    /// What stands at `position`, if that is a whole batch or message. Cost: one read, whatever is there.
+    pub(super) fn whole_at(&self, position: u64) -> Option<Step> {
+        let mut prefix = [0; HEADER_SIZE];
+        let read = self.read_up_to(position, &mut prefix).ok()?;
+        match frame_size(prefix.get(..read)?) {
+            Ok(Some(_)) | Err(BatchError::UnsupportedMagic { .. }) => {
+                let left = self.size.saturating_sub(position);
+                let length = i32::from_be_bytes(*prefix.get(8..)?.first_chunk::<4>()?);
+                let size = u64::try_from(length).ok()?.saturating_add(LENGTH_COUNTS_FROM);
+                if size <= left { self.step(position).ok() } else { None }
+            }
+            _ => None,
+        }
+    }
+
+    /// Where the first valid batch begins at or behind `position`, if one does.
+    pub(super) fn next_valid(&self, position: u64) -> io::Result<Option<u64>> {
+        let place = InvalidPlace {
+            position,
+            next_offset: Offset::ZERO,
+            recovery_point: Offset::ZERO,
+            // The answer for a sealed segment says what lies behind, whatever it is.
+            last_segment: false,
+            max_unsynced: MAX_UNSYNCED_BYTES,
+        };
+        let size = self.size.min(position.saturating_add(MAX_SEGMENT_SIZE));
+        Ok(match judge_tail(&mut Tail { file: &self.file, size }, &place)? {
+            TailVerdict::Corrupt { behind, .. } => behind.map(|behind| behind.position),
+            _ => None,
+        })
+    }
+
     fn old(&self, position: u64, left: u64, prefix: &[u8], magic: i8) -> io::Result<Step> {
         let Some([a, b, c, d, e, f, g, h, i, j, k, l, ..]) = prefix.first_chunk::<FRAME_SIZE>().copied()
         else {
@@ -108,6 +152,12 @@ impl LogFile {
         let mut chunk = vec![0; CHUNK];
         let mut at = position;
         while at < self.size {
+            // What was never written reads as zeros, and may be of any size.
+            match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(data) => at = data.max(at),
+                Err(rustix::io::Errno::NXIO) => break,
+                Err(_) => {}
+            }
             let read = self.read_up_to(at, &mut chunk)?;
             if read == 0 {
                 break;
@@ -159,5 +209,23 @@ impl LogFile {
         // A file that grew since it was opened is read as far as it went then.
         let left = usize::try_from(self.size.saturating_sub(position)).unwrap_or(usize::MAX);
         Ok(filled.min(left))
+    }
+}
+
+/// A file as the judge of torn tails sees it.
+struct Tail<'a> {
+    file: &'a File,
+    size: u64,
+}
+
+impl TailRead for Tail<'_> {
+    type Error = io::Error;
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&mut self, position: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, position)
     }
 }
