@@ -598,6 +598,24 @@ pub fn set_log_append_time(bytes: &mut [u8], timestamp: TimestampMs) -> Result<(
     Ok(())
 }
 
+/// Writes the largest timestamp of the batch at the start of `bytes`, and its CRC anew: a client may have said another.
+///
+/// Cost: one pass over the batch for its CRC.
+///
+/// # Errors
+/// As [`RecordBatch::parse_without_crc`]; nothing is written then.
+///
+/// Source: Kafka's `DefaultRecordBatch.setMaxTimestamp`.
+pub fn set_max_timestamp(bytes: &mut [u8], timestamp: TimestampMs) -> Result<(), BatchError> {
+    let size = RecordBatch::parse_without_crc(bytes)?.size();
+    let have = bytes.len();
+    let batch = bytes.get_mut(..size).ok_or(BatchError::Truncated { need: size, have })?;
+    raw_header_mut(batch)?.max_timestamp.set(timestamp.get());
+    let crc = crc::batch_crc(batch);
+    raw_header_mut(batch)?.crc.set(crc);
+    Ok(())
+}
+
 pub(crate) fn attributes(
     timestamp_type: TimestampType,
     transactional: bool,

@@ -80,7 +80,7 @@ pub mod varint;
 pub use barrier::{MirrorPidReset, MirrorPidResetValue};
 pub use batch::{
     BatchHeader, BatchReader, Codec, FRAME_SIZE, HEADER_SIZE, MAGIC, RecordBatch, TimestampType, frame_size,
-    header_of, set_base_offset, set_leader_epoch, set_log_append_time,
+    header_of, set_base_offset, set_leader_epoch, set_log_append_time, set_max_timestamp,
 };
 pub use builder::BatchBuilder;
 pub use control::{ControlRecordKey, ControlRecordType, EndTransactionMarker};
