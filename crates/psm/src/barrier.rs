@@ -61,6 +61,7 @@ impl ProducerStateManager {
         let nobody = self.producers.emptied();
         let forgotten = Forgotten(Some(Arc::new(std::mem::replace(&mut self.producers, nobody))));
         self.verifications.end_all();
+        self.expiry = None;
 
         let open = std::mem::take(&mut self.open_transactions);
         let mut transactions_aborted = Vec::with_capacity(open.len());

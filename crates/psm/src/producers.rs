@@ -1,10 +1,12 @@
 //! The map from producer id to entry, laid out so that forgetting a million producers is cheap.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
-use weir_format::ProducerId;
+use weir_format::{Offset, ProducerId};
 
 use crate::entry::ProducerStateEntry;
+use crate::snapshot::{Pieces, SnapshotPiece, encode_entry};
 
 /// Where a producer's entry lies. Good until the next change of the [`Producers`] that it came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,14 @@ impl Place {
 struct Slot {
     producer_id: ProducerId,
     entry: ProducerStateEntry,
+    /// Nobody has it.
+    vacant: bool,
+}
+
+impl Slot {
+    fn of(producer_id: ProducerId, entry: ProducerStateEntry) -> Self {
+        Self { producer_id, entry, vacant: false }
+    }
 }
 
 /// Entries by producer id, of at most so many producers if there is a cap.
@@ -40,8 +50,21 @@ pub(crate) struct Producers {
     places: BTreeMap<ProducerId, Place>,
     slots: Vec<Slot>,
     /// Places that nobody has. Whoever is new takes one of these first.
+    /// INVARIANT: every vacant slot is in here; what is not vacant, or not there any more, may be as well.
     vacant: Vec<Place>,
     cap: Option<Cap>,
+    /// What a snapshot still needs, while one is encoded piece by piece.
+    frozen: Option<Box<Frozen>>,
+}
+
+/// The state as it was when a snapshot of it was begun.
+#[derive(Clone, Debug)]
+struct Frozen {
+    pieces: Pieces,
+    /// Everybody up to this one is encoded; `None`: nobody.
+    past: Option<ProducerId>,
+    /// What was known of those behind it that changed since; `None`: they were not there.
+    before: BTreeMap<ProducerId, Option<Vec<u8>>>,
 }
 
 /// Who goes first when there are too many.
@@ -60,7 +83,7 @@ fn rank(entry: &ProducerStateEntry) -> Option<u64> {
     if entry.transaction_first_offset().is_some() {
         return None;
     }
-    let behind = |last: weir_format::Offset| last.get().unsigned_abs().saturating_add(1);
+    let behind = |last: Offset| last.get().unsigned_abs().saturating_add(1);
     Some(entry.last_offset().map_or(0, behind))
 }
 
@@ -74,6 +97,7 @@ impl Producers {
             slots: Vec::new(),
             vacant: Vec::new(),
             cap: max_producers.map(|max| Cap { max, evictable: BTreeSet::new() }),
+            frozen: None,
         }
     }
 
@@ -94,7 +118,7 @@ impl Producers {
             return Err(*twice);
         }
         loaded.places = places.into_iter().collect();
-        loaded.slots = entries.into_iter().map(|(producer_id, entry)| Slot { producer_id, entry }).collect();
+        loaded.slots = entries.into_iter().map(|(producer_id, entry)| Slot::of(producer_id, entry)).collect();
         if let Some(cap) = &mut loaded.cap {
             cap.evictable =
                 loaded.slots.iter().filter_map(|slot| Some((rank(&slot.entry)?, slot.producer_id))).collect();
@@ -109,6 +133,11 @@ impl Producers {
 
     pub(crate) fn len(&self) -> usize {
         self.places.len()
+    }
+
+    /// Places, vacant ones included: what a look at everybody has to look at.
+    pub(crate) fn place_count(&self) -> usize {
+        self.slots.len()
     }
 
     pub(crate) fn get(&self, producer_id: ProducerId) -> Option<&ProducerStateEntry> {
@@ -133,6 +162,9 @@ impl Producers {
         change: impl FnOnce(&mut ProducerStateEntry) -> T,
     ) -> T {
         let known = place.is_some();
+        if self.frozen.is_some() {
+            self.keep_for_snapshot(producer_id, place);
+        }
         let place = place.unwrap_or_else(|| self.insert(producer_id));
         let slot = self.slots.get_mut(place.index()).expect("a place that was found is there");
         assert_eq!(slot.producer_id, producer_id, "a place belongs to the producer it was found for");
@@ -154,8 +186,8 @@ impl Producers {
     }
 
     fn insert(&mut self, producer_id: ProducerId) -> Place {
-        let slot = Slot { producer_id, entry: ProducerStateEntry::EMPTY };
-        let place = match self.vacant.pop() {
+        let slot = Slot::of(producer_id, ProducerStateEntry::EMPTY);
+        let place = match self.take_vacant() {
             Some(place) => {
                 *self.slots.get_mut(place.index()).expect("a vacant place is there") = slot;
                 place
@@ -175,17 +207,36 @@ impl Producers {
         place
     }
 
+    fn take_vacant(&mut self) -> Option<Place> {
+        while let Some(place) = self.vacant.pop() {
+            if self.slots.get(place.index()).is_some_and(|slot| slot.vacant) {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    fn vacate(&mut self, place: Place) {
+        self.slots.get_mut(place.index()).expect("whoever goes was somewhere").vacant = true;
+        self.vacant.push(place);
+    }
+
     /// Forgets who is too many, lowest last offset first; never one with an open transaction, nor
     /// `keep`, whose batch it was. Returns how many went.
     pub(crate) fn evict(&mut self, keep: ProducerId) -> usize {
-        let Some(cap) = &mut self.cap else { return 0 };
         let mut evicted = 0_usize;
-        while self.places.len() > cap.max {
+        while let Some(cap) = &mut self.cap
+            && self.places.len() > cap.max
+        {
             let first = cap.evictable.iter().find(|(_, producer_id)| *producer_id != keep);
             let Some(victim) = first.copied() else { break };
             cap.evictable.remove(&victim);
-            let place = self.places.remove(&victim.1).expect("whoever may go is there");
-            self.vacant.push(place);
+            let place = self.places.get(&victim.1).copied().expect("whoever may go is there");
+            if self.frozen.is_some() {
+                self.keep_for_snapshot(victim.1, Some(place));
+            }
+            self.places.remove(&victim.1);
+            self.vacate(place);
             evicted = evicted.saturating_add(1);
         }
         evicted
@@ -196,29 +247,27 @@ impl Producers {
         self.places.iter().filter_map(|(producer_id, place)| Some((*producer_id, self.entry_at(*place)?)))
     }
 
-    /// Forgets the entries that `unwanted` names; returns how many.
+    /// Forgets the entries that `unwanted` names; returns how many. No snapshot is under way.
     ///
     /// Cost: one look at each entry; entries move only if most of them go, and then their memory
     /// is given back.
     pub(crate) fn forget(&mut self, unwanted: impl Fn(ProducerId, &ProducerStateEntry) -> bool) -> usize {
         let before = self.len();
-        // In the order in which they lie, since that is how memory likes to be read. A vacant place may say "going" as
-        // well; nobody has it, so that only the way which is taken depends on it.
+        // In the order in which they lie, since that is how memory likes to be read.
         let going: Vec<bool> =
-            self.slots.iter().map(|slot| unwanted(slot.producer_id, &slot.entry)).collect();
+            self.slots.iter().map(|slot| !slot.vacant && unwanted(slot.producer_id, &slot.entry)).collect();
         let goes = |place: Place| going.get(place.index()).copied().unwrap_or(false);
         match going.iter().filter(|goes| **goes).count() {
             0 => return 0,
             count if count > self.slots.len() >> 1 => self.keep_few(goes),
             _ => {
-                let Self { places, slots, vacant, cap } = self;
+                let Self { places, slots, vacant, cap, .. } = self;
                 places.retain(|producer_id, place| {
                     let going = goes(*place);
-                    if going {
+                    if going && let Some(slot) = slots.get_mut(place.index()) {
+                        slot.vacant = true;
                         vacant.push(*place);
-                        if let Some(cap) = cap.as_mut()
-                            && let Some(rank) = slots.get(place.index()).and_then(|slot| rank(&slot.entry))
-                        {
+                        if let (Some(cap), Some(rank)) = (cap.as_mut(), rank(&slot.entry)) {
                             cap.evictable.remove(&(rank, *producer_id));
                         }
                     }
@@ -227,6 +276,125 @@ impl Producers {
             }
         }
         before.saturating_sub(self.len())
+    }
+
+    /// As [`forget`](Self::forget), of `count` places from the one of this number on; returns how
+    /// many went, and the number of the place behind them, `None` if there is none.
+    ///
+    /// Cost: one look at each of these entries, one search in the tree for each that goes.
+    pub(crate) fn forget_some(
+        &mut self,
+        from: usize,
+        count: usize,
+        unwanted: impl Fn(ProducerId, &ProducerStateEntry) -> bool,
+    ) -> (usize, Option<usize>) {
+        let end = from.saturating_add(count).min(self.slots.len());
+        let mut gone = 0_usize;
+        for index in from..end {
+            let Some(slot) = self.slots.get(index) else { break };
+            if slot.vacant || !unwanted(slot.producer_id, &slot.entry) {
+                continue;
+            }
+            let (producer_id, rank) = (slot.producer_id, rank(&slot.entry));
+            if let (Some(cap), Some(rank)) = (&mut self.cap, rank) {
+                cap.evictable.remove(&(rank, producer_id));
+            }
+            let place = self.places.remove(&producer_id).expect("a slot that is not vacant has a place");
+            self.vacate(place);
+            gone = gone.saturating_add(1);
+        }
+        (gone, (end < self.slots.len()).then_some(end))
+    }
+
+    /// Whether most places are vacant, so that giving back their memory is worth the moves.
+    pub(crate) fn is_mostly_vacant(&self) -> bool {
+        self.places.len() < self.slots.len() >> 1
+    }
+
+    /// Moves the entries that lie last to vacant places, at most so many, and gives back the memory
+    /// behind the last one once no place is vacant. False if there is more to do.
+    pub(crate) fn compact(&mut self, count: usize) -> bool {
+        for _ in 0..count {
+            if self.slots.len() <= self.places.len() {
+                break;
+            }
+            let Some(last) = self.slots.pop() else { break };
+            if last.vacant {
+                continue;
+            }
+            let place = self.take_vacant().expect("there are more places than producers");
+            self.places.insert(last.producer_id, place);
+            *self.slots.get_mut(place.index()).expect("a vacant place is there") = last;
+        }
+        if self.slots.len() > self.places.len() {
+            return false;
+        }
+        self.vacant = Vec::new();
+        self.slots.shrink_to(self.slots.len().saturating_add(self.slots.len() >> 3));
+        true
+    }
+
+    /// From now on, until it is encoded, the state as it is now is kept for a snapshot at `offset`.
+    pub(crate) fn freeze(&mut self, offset: Offset) {
+        let pieces = Pieces::new(offset, self.len());
+        self.frozen = Some(Box::new(Frozen { pieces, past: None, before: BTreeMap::new() }));
+    }
+
+    /// Ends a snapshot that is under way.
+    pub(crate) fn thaw(&mut self) {
+        self.frozen = None;
+    }
+
+    /// The offset of the snapshot that is under way.
+    pub(crate) fn frozen_at(&self) -> Option<Offset> {
+        self.frozen.as_ref().map(|frozen| frozen.pieces.offset())
+    }
+
+    /// The next piece of the snapshot that is under way, of at most so many producers; the last one
+    /// ends it.
+    pub(crate) fn snapshot_piece(&mut self, count: usize) -> Option<SnapshotPiece> {
+        let frozen = self.frozen.as_mut()?;
+        let behind = (frozen.past.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let mut now = self.places.range(behind).peekable();
+        let mut before = frozen.before.range(behind).peekable();
+        let mut bytes = Vec::new();
+        let mut past = frozen.past;
+        for _ in 0..count {
+            // Whoever changed is written as it was, whoever did not as it is.
+            let changed = before.next_if(|(id, _)| now.peek().is_none_or(|(other, _)| *id <= *other));
+            if let Some((producer_id, entry)) = changed {
+                let _as_it_is = now.next_if(|(id, _)| *id == producer_id);
+                bytes.extend(entry.iter().flatten());
+                past = Some(*producer_id);
+                continue;
+            }
+            let Some((producer_id, place)) = now.next() else { break };
+            let slot = self.slots.get(place.index()).expect("a place of a producer is there");
+            encode_entry(*producer_id, &slot.entry, &mut bytes);
+            past = Some(*producer_id);
+        }
+        let is_last = past == frozen.past;
+        frozen.past = past;
+        if is_last {
+            let frozen = self.frozen.take()?;
+            return Some(frozen.pieces.header());
+        }
+        Some(frozen.pieces.entries(bytes))
+    }
+
+    /// Before a producer changes or goes; `place` is `None` if it is new.
+    #[cold]
+    fn keep_for_snapshot(&mut self, producer_id: ProducerId, place: Option<Place>) {
+        let Some(frozen) = &mut self.frozen else { return };
+        if frozen.past.is_some_and(|past| producer_id <= past) {
+            return;
+        }
+        let slot = place.and_then(|place| self.slots.get(place.index()));
+        frozen.before.entry(producer_id).or_insert_with(|| {
+            let mut bytes = Vec::new();
+            encode_entry(producer_id, &slot?.entry, &mut bytes);
+            Some(bytes)
+        });
     }
 
     fn keep_few(&mut self, goes: impl Fn(Place) -> bool) {

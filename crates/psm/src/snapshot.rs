@@ -28,7 +28,7 @@ pub const VERSION: i16 = 1;
 /// Where the entry count starts, and what the checksum covers from.
 const ENTRIES_START: usize = 6;
 /// Bytes before the first entry.
-const HEADER_SIZE: usize = 10;
+pub const HEADER_SIZE: usize = 10;
 /// Bytes of one entry.
 const ENTRY_SIZE: usize = 46;
 
@@ -47,16 +47,7 @@ pub fn encode<'a>(
     bytes.extend(count.to_be_bytes());
     let mut written = 0_i32;
     for (producer_id, entry) in entries {
-        let batch = entry.last_batch();
-        let last_sequence = entry.last_sequence().map_or(-1, Sequence::get);
-        bytes.extend(producer_id.get().to_be_bytes());
-        bytes.extend(entry.producer_epoch().map_or(-1, ProducerEpoch::get).to_be_bytes());
-        bytes.extend(last_sequence.to_be_bytes());
-        bytes.extend(entry.last_offset().map_or(-1, Offset::get).to_be_bytes());
-        bytes.extend(batch.map_or(0, BatchMetadata::offset_delta).to_be_bytes());
-        bytes.extend(entry.last_timestamp().get().to_be_bytes());
-        bytes.extend(entry.coordinator_epoch().unwrap_or(-1).to_be_bytes());
-        bytes.extend(entry.transaction_first_offset().map_or(-1, Offset::get).to_be_bytes());
+        encode_entry(producer_id, entry, &mut bytes);
         written = written.saturating_add(1);
     }
     assert_eq!(written, count, "as many entries as were announced");
@@ -66,6 +57,89 @@ pub fn encode<'a>(
         *to = from;
     }
     bytes
+}
+
+/// Writes one entry.
+pub(crate) fn encode_entry(producer_id: ProducerId, entry: &ProducerStateEntry, bytes: &mut Vec<u8>) {
+    let batch = entry.last_batch();
+    let last_sequence = entry.last_sequence().map_or(-1, Sequence::get);
+    bytes.extend(producer_id.get().to_be_bytes());
+    bytes.extend(entry.producer_epoch().map_or(-1, ProducerEpoch::get).to_be_bytes());
+    bytes.extend(last_sequence.to_be_bytes());
+    bytes.extend(entry.last_offset().map_or(-1, Offset::get).to_be_bytes());
+    bytes.extend(batch.map_or(0, BatchMetadata::offset_delta).to_be_bytes());
+    bytes.extend(entry.last_timestamp().get().to_be_bytes());
+    bytes.extend(entry.coordinator_epoch().unwrap_or(-1).to_be_bytes());
+    bytes.extend(entry.transaction_first_offset().map_or(-1, Offset::get).to_be_bytes());
+}
+
+/// A piece of a snapshot that is encoded while its state goes on changing: bytes for a place in its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotPiece {
+    /// Entries, behind those of the piece before.
+    Entries {
+        /// Where they belong, in bytes from the start of the file.
+        position: u64,
+        /// Their bytes; none if all of this piece's producers came after the snapshot was begun.
+        bytes: Vec<u8>,
+    },
+    /// The last piece: what the file starts with. Only with it is the file whole.
+    Header {
+        /// Its bytes, for position 0.
+        bytes: [u8; HEADER_SIZE],
+        /// The snapshot covers the log below this offset, which names its file.
+        offset: Offset,
+        /// CRC-32C of the whole file.
+        crc: u32,
+    },
+}
+
+/// How far a snapshot is encoded that is not encoded at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Pieces {
+    offset: Offset,
+    count: i32,
+    position: u64,
+    /// CRC-32C of everything from the count to `position`.
+    crc: u32,
+}
+
+impl Pieces {
+    pub(crate) fn new(offset: Offset, count: usize) -> Self {
+        let count = i32::try_from(count).expect("fewer than 2^31 producers");
+        Self { offset, count, position: size(HEADER_SIZE), crc: crc::crc32c(&count.to_be_bytes()) }
+    }
+
+    pub(crate) fn offset(&self) -> Offset {
+        self.offset
+    }
+
+    pub(crate) fn entries(&mut self, bytes: Vec<u8>) -> SnapshotPiece {
+        let position = self.position;
+        self.crc = crc::crc32c_joined(self.crc, crc::crc32c(&bytes), size(bytes.len()));
+        self.position = position.saturating_add(size(bytes.len()));
+        SnapshotPiece::Entries { position, bytes }
+    }
+
+    /// # Panics
+    /// If there were not as many entries as the count says.
+    pub(crate) fn header(self) -> SnapshotPiece {
+        let entries = self.position.saturating_sub(size(HEADER_SIZE));
+        let expected = u64::from(self.count.unsigned_abs()).saturating_mul(size(ENTRY_SIZE));
+        assert_eq!(entries, expected, "as many entries as were announced");
+        let mut bytes = [0; HEADER_SIZE];
+        let fields = VERSION.to_be_bytes().into_iter().chain(self.crc.to_be_bytes());
+        for (to, from) in bytes.iter_mut().zip(fields.chain(self.count.to_be_bytes())) {
+            *to = from;
+        }
+        let covered = self.position.saturating_sub(size(ENTRIES_START));
+        let crc = crc::crc32c_joined(
+            crc::crc32c(bytes.get(..ENTRIES_START).unwrap_or_default()),
+            self.crc,
+            covered,
+        );
+        SnapshotPiece::Header { bytes, offset: self.offset, crc }
+    }
 }
 
 /// Reads entries in the order in which they stand; they may repeat a producer.

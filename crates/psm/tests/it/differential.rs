@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use weir_format::{ProducerEpoch, Sequence, TimestampMs};
+use weir_psm::snapshot::SnapshotPiece;
 use weir_psm::{
     AppendOrigin, CompletedTransaction, ProducerStateError, PsmConfig, TransactionVersion, VerificationGuard,
 };
@@ -31,7 +32,13 @@ enum Op {
     HighWatermark(u8),
     Expire {
         in_steps: i64,
+        /// Entries that one slice looks at; all of them with `None`.
+        slice: Option<usize>,
     },
+    /// A snapshot is begun, and from now on written piece by piece.
+    StartSnapshot,
+    /// So many producers of it.
+    Piece(usize),
     /// A snapshot is written beside the log.
     Snapshot,
     /// Snapshot, and go on from it.
@@ -79,7 +86,10 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (IDS, epoch(), rel(), any::<bool>())
             .prop_map(|(id, epoch, seq, version_2)| Op::Ask { id, epoch, seq, version_2 }),
         3 => any::<u8>().prop_map(Op::HighWatermark),
-        2 => (0..2 * EXPIRATION).prop_map(|in_steps| Op::Expire { in_steps }),
+        2 => (0..2 * EXPIRATION, prop_oneof![Just(None), (1..4_usize).prop_map(Some)])
+            .prop_map(|(in_steps, slice)| Op::Expire { in_steps, slice }),
+        2 => Just(Op::StartSnapshot),
+        4 => (1..4_usize).prop_map(Op::Piece),
         2 => Just(Op::Snapshot),
         1 => Just(Op::Restart),
         1 => (any::<prop::sample::Index>(), any::<prop::sample::Index>())
@@ -136,6 +146,8 @@ struct Both {
     completed: Vec<CompletedTransaction>,
     /// What was written beside the log, with the model as it was then.
     snapshots: Vec<(Model, Vec<u8>)>,
+    /// A snapshot under way: what it has to become, and what came of it so far.
+    under_way: Option<(Vec<u8>, Vec<u8>)>,
     /// Guards of each producer, oldest first: the gate's, and the model's number of it.
     guards: Vec<Vec<(Option<VerificationGuard>, Option<u64>)>>,
 }
@@ -151,6 +163,7 @@ impl Both {
             model,
             high_watermark: 0,
             completed: Vec::new(),
+            under_way: None,
             guards: IDS.map(|_| vec![(None, None)]).collect(),
         }
     }
@@ -176,11 +189,23 @@ impl Both {
                 self.high_watermark += (self.model.end - self.high_watermark) * i64::from(part) / 255;
                 self.gate.psm.on_high_watermark(offset(self.high_watermark));
             }
-            Op::Expire { in_steps } => {
-                let gone = self.gate.psm.expire(TimestampMs::new(now + in_steps));
-                let meant = self.model.expire(now + in_steps, EXPIRATION, self.high_watermark);
+            Op::Expire { in_steps, slice } => {
+                let gone = self.expire(TimestampMs::new(now + in_steps), slice);
+                // Nobody goes while a snapshot is under way.
+                let meant = match self.under_way {
+                    Some(_) => 0,
+                    None => self.model.expire(now + in_steps, EXPIRATION, self.high_watermark),
+                };
                 prop_assert_eq!(gone, meant, "expired");
             }
+            Op::StartSnapshot => {
+                let started = self.gate.psm.start_snapshot();
+                prop_assert_eq!(started, self.under_way.is_none(), "one at a time");
+                if started {
+                    self.under_way = Some((self.gate.psm.snapshot(), vec![0; 10]));
+                }
+            }
+            Op::Piece(most) => self.piece(most)?,
             Op::Snapshot => self.snapshots.push((self.model.clone(), self.gate.psm.snapshot())),
             Op::Restart => {
                 let snapshot = self.gate.psm.snapshot();
@@ -190,6 +215,7 @@ impl Both {
             Op::TruncateFully => {
                 let end = self.model.end;
                 self.gate.psm.truncate_fully_and_start_at(offset(end));
+                self.under_way = None;
                 self.model.clear();
                 self.completed.clear();
                 self.snapshots = vec![(self.model.clone(), self.gate.psm.snapshot())];
@@ -233,8 +259,47 @@ impl Both {
         }
         prop_assert_eq!(expected, verdict(&outcome), "{:?} {:?}: {:?}", how, event, outcome);
         if let Outcome::Appended(done) = outcome {
+            if done.barrier.is_some() {
+                self.under_way = None;
+            }
             self.model.append(event);
             self.completed.extend(completed_of(&[done]));
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self, now: TimestampMs, slice: Option<usize>) -> usize {
+        let psm = &mut self.gate.psm;
+        let Some(most) = slice else { return psm.expire(now) };
+        psm.start_expiry(now);
+        let mut gone = 0;
+        for _ in 0..100 {
+            gone += psm.expire_slice(most);
+            if !psm.is_expiring() {
+                break;
+            }
+        }
+        assert_eq!(psm.is_expiring(), psm.snapshot_under_way().is_some(), "a look comes to an end");
+        gone
+    }
+
+    /// All pieces together are the snapshot as it was when it was begun.
+    fn piece(&mut self, most: usize) -> Result<(), TestCaseError> {
+        let piece = self.gate.psm.snapshot_piece(most);
+        prop_assert_eq!(piece.is_some(), self.under_way.is_some());
+        let (Some(piece), Some((whole, written))) = (piece, &mut self.under_way) else { return Ok(()) };
+        match piece {
+            SnapshotPiece::Entries { position, bytes } => {
+                prop_assert_eq!(position, written.len() as u64);
+                prop_assert!(bytes.len() <= 46 * most);
+                written.extend(bytes);
+            }
+            SnapshotPiece::Header { bytes, crc, .. } => {
+                written[..10].copy_from_slice(&bytes);
+                prop_assert_eq!(&*written, &*whole, "the pieces and the whole");
+                prop_assert_eq!(crc, weir_format::crc::crc32c(whole));
+                self.under_way = None;
+            }
         }
         Ok(())
     }
@@ -246,6 +311,7 @@ impl Both {
         self.model.restart();
         self.model.keep_counting_guards(&guards);
         self.gate.psm.load_snapshot(snapshot, offset(self.model.end)).expect("we wrote it");
+        self.under_way = None;
         self.high_watermark = self.model.end;
         self.gate.psm.on_high_watermark(offset(self.high_watermark));
     }

@@ -193,3 +193,70 @@ fn the_cap_holds_behind_a_barrier_and_an_expiry() {
     assert_eq!(write(&mut gate, data(7, 0, 7, 1)), 1);
     assert_eq!(gate.ids(), [1, 2, 7]);
 }
+
+/// PID-14: a look at everybody in slices, between which batches come.
+#[test]
+fn a_look_in_slices_forgets_who_is_idle_and_nobody_else() {
+    let mut gate = hour();
+    for id in 0..100 {
+        gate.client(data(id, 0, 0, 1).at(if id < 80 { 0 } else { 3_600_000 })).applied();
+    }
+    gate.psm.on_high_watermark(offset(100));
+    gate.psm.start_expiry(TimestampMs::new(3_600_000));
+    assert_eq!(gate.psm.expire_slice(30), 30);
+    // One that was to go comes again before its turn, one that went comes as new, another is new.
+    gate.client(data(60, 0, 1, 1).at(3_600_000)).applied();
+    gate.client(data(3, 0, 7, 1).at(3_600_000)).applied();
+    gate.client(data(500, 0, 0, 1).at(3_600_000)).applied();
+    let mut gone = 30;
+    for _ in 0..20 {
+        gone += gate.psm.expire_slice(30);
+    }
+    assert!(!gate.psm.is_expiring(), "a look ends");
+    let stay: Vec<i64> = [3, 60].into_iter().chain(80..100).chain([500]).collect();
+    assert_eq!((gone, gate.ids()), (79, stay.clone()));
+    // Entries were moved together, and are still whose they were.
+    for id in stay {
+        let known = gate.producer(id).map(|known| known.1);
+        let expected = match id {
+            3 => 7,
+            60 => 1,
+            _ => 0,
+        };
+        assert_eq!(known, Some(expected), "{id}");
+        gate.client(data(id, 0, expected + 1, 1)).applied();
+    }
+    assert_eq!(gate.psm.expire_slice(30), 0, "nothing is under way");
+}
+
+/// A barrier ends a look: those behind it are others.
+#[test]
+fn a_look_ends_at_a_barrier() {
+    let mut gate = hour();
+    for id in 0..10 {
+        gate.client(data(id, 0, 0, 1).at(0)).applied();
+    }
+    gate.psm.on_high_watermark(offset(10));
+    gate.psm.start_expiry(TimestampMs::new(3_600_000));
+    assert_eq!(gate.psm.expire_slice(4), 4);
+    gate.barrier();
+    assert!(!gate.psm.is_expiring());
+    gate.client(data(9, 0, 0, 1).at(0)).applied();
+    assert_eq!((gate.psm.expire_slice(4), gate.ids()), (0, vec![9]));
+}
+
+/// B7: what is written of a snapshot is of before the barrier, and nobody finishes it.
+#[test]
+fn a_snapshot_under_way_ends_at_a_barrier() {
+    let mut gate = hour();
+    gate.client(data(5, 0, 0, 3)).applied();
+    gate.client(data(6, 0, 0, 3)).applied();
+    assert!(gate.psm.start_snapshot());
+    assert!(!gate.psm.start_snapshot(), "one at a time");
+    assert!(gate.psm.snapshot_piece(1).is_some());
+    assert_eq!(gate.psm.snapshot_under_way(), Some(offset(6)));
+    gate.barrier();
+    assert_eq!(gate.psm.snapshot_under_way(), None);
+    assert!(gate.psm.snapshot_piece(1).is_none());
+    assert!(gate.psm.start_snapshot(), "the next one may begin");
+}
