@@ -159,6 +159,7 @@ impl Writer {
     fn pump(&mut self, wait: Wait) -> Result<()> {
         self.log.flush(self.io.as_mut());
         self.log.sync_begin(self.io.as_mut());
+        self.log.snapshot_step(self.io.as_mut());
         let wait = if self.io.in_flight() == 0 { Wait::Poll } else { wait };
         self.io.reap(wait, &mut self.done)?;
         for done in std::mem::take(&mut self.done) {

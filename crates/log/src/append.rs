@@ -1,7 +1,7 @@
 //! What goes into an append, what comes out of it.
 
 use weir_format::{LeaderEpoch, Offset, TimestampMs};
-use weir_psm::{AppendOrigin, BarrierApplied, TransactionVersion};
+use weir_psm::{AppendOrigin, BarrierApplied, Forgotten, TransactionVersion};
 
 /// Who appends, and under what.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,10 @@ pub struct AppendParams {
     pub may_start_transaction: bool,
     /// The rules by which a coordinator's marker was numbered.
     pub transaction_version: TransactionVersion,
-    /// The wall clock: the append time of LogAppendTime topics.
+    /// Whether the bytes of a client's batch are what [`check_client_batch`](crate::check_client_batch) took with this
+    /// log's configuration: then neither its CRC nor its records are looked at again.
+    pub records_checked: bool,
+    /// The wall clock: the append time of LogAppendTime topics, and what timestamps are held against.
     pub now: TimestampMs,
 }
 
@@ -30,6 +33,7 @@ impl AppendParams {
             max_leader_epoch: None,
             may_start_transaction: false,
             transaction_version: TransactionVersion::Legacy,
+            records_checked: false,
             now,
         }
     }
@@ -70,6 +74,9 @@ pub struct Appended {
     pub log_start_offset: Offset,
     /// The barriers among the batches, in log order, and what each changed.
     pub barriers: Vec<BarrierApplied>,
+    /// The memory of what those barriers forgot: giving back that of a million producers takes some 20 ms, so it is for
+    /// whoever has the time to drop it.
+    pub forgotten: Vec<Forgotten>,
     /// How many batches were taken that a client's or a coordinator's rules would have refused. Kafka warns of these.
     pub tolerated_count: usize,
 }

@@ -1,6 +1,6 @@
 //! Why an append or a read was not done.
 
-use weir_format::{BatchError, LeaderEpoch, Offset, ProducerId, RecordError};
+use weir_format::{BatchError, LeaderEpoch, Offset, ProducerId, RecordError, TimestampMs};
 use weir_psm::ProducerStateError;
 use weir_segment::SegmentError;
 
@@ -31,7 +31,7 @@ pub enum AppendError {
         /// Which rule.
         reason: InvalidRecord,
     },
-    /// The records of an uncompressed batch of a client cannot be walked.
+    /// The records of a client's batch cannot be walked, or decompressed.
     #[error("records are not valid")]
     Records {
         /// What is wrong with them.
@@ -46,6 +46,22 @@ pub enum AppendError {
         /// The limit in bytes.
         max: usize,
     },
+    /// A record's timestamp is too far from the clock (`message.timestamp.before.max.ms`,
+    /// `message.timestamp.after.max.ms`).
+    #[error("record {index} has timestamp {timestamp}, which is not within {earliest}..={latest}")]
+    InvalidTimestamp {
+        /// Which record of the batch, from 0.
+        index: i32,
+        /// Its timestamp.
+        timestamp: TimestampMs,
+        /// The earliest that is taken now.
+        earliest: TimestampMs,
+        /// The latest that is taken now.
+        latest: TimestampMs,
+    },
+    /// A client's batch says that its timestamps are the broker's.
+    #[error("a producer's batch may not have the timestamp type LogAppendTime")]
+    LogAppendTimeFromClient,
     /// The batch would open a transaction that the coordinator does not have open on this partition.
     #[error("producer {producer_id} has no transaction open on this partition")]
     TransactionNotOpen {
@@ -120,6 +136,20 @@ pub enum AppendError {
     },
 }
 
+impl AppendError {
+    /// Which record of the batch is at fault, from 0, where one record is.
+    #[must_use]
+    pub fn record_index(&self) -> Option<i32> {
+        match self {
+            Self::InvalidTimestamp { index, .. }
+            | Self::InvalidRecord {
+                reason: InvalidRecord::NoKey { index } | InvalidRecord::OffsetDelta { index, .. },
+            } => Some(*index),
+            _ => None,
+        }
+    }
+}
+
 /// The rule that a batch breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -149,6 +179,20 @@ pub enum InvalidRecord {
         /// The header's last offset delta.
         last_offset_delta: i32,
     },
+    /// A client's batch has a producer id and no sequence.
+    NoSequence,
+    /// The records' offset deltas do not count up from 0.
+    OffsetDelta {
+        /// Which record, from 0.
+        index: i32,
+        /// Its offset delta.
+        delta: i64,
+    },
+    /// A record without a key, and the topic is compacted.
+    NoKey {
+        /// Which record, from 0.
+        index: i32,
+    },
     /// The codec has no number that Kafka gave out.
     UnknownCodec {
         /// The number.
@@ -174,6 +218,9 @@ impl std::fmt::Display for InvalidRecord {
             Self::CountAndDelta { record_count, last_offset_delta } => {
                 write!(f, "record count {record_count} with last offset delta {last_offset_delta}")
             }
+            Self::NoSequence => f.write_str("producer id without a sequence"),
+            Self::OffsetDelta { index, delta } => write!(f, "record {index} has offset delta {delta}"),
+            Self::NoKey { index } => write!(f, "record {index} has no key, and the topic is compacted"),
             Self::UnknownCodec { codec } => write!(f, "unknown compression codec {codec}"),
             Self::MissingLeaderEpoch => f.write_str("replicated batch without a leader epoch"),
             Self::NoLeaderEpochGiven => f.write_str("no leader epoch to append under"),

@@ -6,7 +6,7 @@
 //!
 //! It deliberately knows no socket, no topic name, no mirror and no configuration file. It owns no thread and no clock:
 //! the shard that owns the partition passes its [`Io`](weir_segment::io::Io) and the time to every call. It does not
-//! decide who may write, and it inflates a compressed batch only to look for a record's timestamp in it.
+//! decide who may write.
 //!
 //! Start from [`UnifiedLog::open`], [`UnifiedLog::append`] with [`AppendParams`], and [`LogView`], which is what readers
 //! may see. A batch is acknowledged when the high watermark reaches [`Appended::durable_at`], and the high watermark
@@ -70,10 +70,11 @@ mod unified_log;
 mod view;
 
 pub use append::{AppendParams, Appended};
-pub use config::{Durability, LogConfig, MAX_UNSYNCED_BYTES, OpenOptions};
+pub use config::{Durability, LogConfig, MAX_UNSYNCED_BYTES, OpenOptions, RetentionConfig};
 pub use error::{AppendError, ChangeError, InvalidRecord, ReadError};
+pub use gate::check_client_batch;
 pub use lookup::{BatchLookup, MAX_DECOMPRESSED, OffsetSearch, OffsetSpec, TimestampOffset};
 pub use tail::{HotTail, TailMemory};
-pub use unified_log::{Read, SegmentInfo, UnifiedLog};
+pub use unified_log::{Deleted, DeletionScope, LogStats, Read, SegmentInfo, UnifiedLog};
 pub use view::{Isolation, LogView};
 pub use weir_recovery::{LastBatch, LoadError, RecoveryReport};

@@ -11,7 +11,7 @@ use weir_recovery::{
     RecoveryReport,
 };
 use weir_segment::io::buffer::BufferPool;
-use weir_segment::io::{Done, Io, IoError, durable};
+use weir_segment::io::{Done, FileId, Io, IoError, durable};
 use weir_segment::layout::LEADER_EPOCH_CHECKPOINT;
 use weir_segment::{AbortedTransaction, LocalLog, SegmentError};
 
@@ -24,9 +24,15 @@ mod append;
 mod change;
 mod read;
 mod retention;
+mod snapshot;
+mod stats;
 
 pub use read::Read;
 pub(crate) use read::bounded_by_barriers;
+pub use retention::{Deleted, DeletionScope};
+use snapshot::SnapshotWrite;
+use stats::Counters;
+pub use stats::LogStats;
 
 /// One segment, as told to tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +68,13 @@ pub struct UnifiedLog {
     offline: bool,
     /// The lowest offset at which it was cut since somebody asked.
     cut_to: Option<Offset>,
+    /// A producer snapshot on its way to the disk.
+    snapshot_write: Option<Box<SnapshotWrite>>,
+    /// Files of snapshots that were dropped, each with a completion that is still to come.
+    abandoned: Vec<FileId>,
+    /// Whose the tickets of its operations are.
+    owner: u32,
+    counters: Counters,
     view: Arc<LogView>,
     // INVARIANT: it shows `view`.
     tail: TailWriter,
@@ -99,7 +112,7 @@ impl UnifiedLog {
         let view = Arc::new(view_of(&log, &psm, &epochs, log_start_offset, high_watermark));
         let (no_tail, no_memory) = (HotTail::new(), TailMemory::new(0));
         let tail = TailWriter::attach(no_tail, no_memory, Arc::clone(&view), high_watermark);
-        let log = Self {
+        let mut log = Self {
             dir: dir.to_path_buf(),
             side_dir: options.side_dir,
             config,
@@ -113,9 +126,14 @@ impl UnifiedLog {
             epochs_unsaved,
             offline: false,
             cut_to: None,
+            snapshot_write: None,
+            abandoned: Vec::new(),
+            owner: 0,
+            counters: Counters::default(),
             view,
             tail,
         };
+        log.jitter_rolls();
         Ok((log, report))
     }
 
@@ -123,6 +141,7 @@ impl UnifiedLog {
 
     /// Gives it what a shard shares among its logs: see [`LocalLog::attach`].
     pub fn attach(&mut self, owner: u32, pool: BufferPool) {
+        self.owner = owner;
         self.log.attach(owner, pool);
     }
 
@@ -152,8 +171,10 @@ impl UnifiedLog {
     /// The completion itself, if it belongs to nobody here.
     #[expect(clippy::result_large_err, reason = "a completion that is given back is a value, not a failure")]
     pub fn on_done(&mut self, done: Done) -> Result<Option<Arc<LogView>>, Done> {
-        self.log.on_done(done)?;
-        Ok(self.progress())
+        match self.log.on_done(done) {
+            Ok(()) => Ok(self.progress()),
+            Err(done) => self.snapshot_done(done).map(|()| None),
+        }
     }
 
     /// Publishes what has become durable since the last look, and goes offline if a write or a sync has failed.
@@ -330,9 +351,33 @@ impl UnifiedLog {
         &self.psm
     }
 
-    /// Forgets producers that have been idle too long by the wall clock; returns how many.
+    /// Forgets producers that have been idle too long by the wall clock; returns how many. None goes while a producer
+    /// snapshot is under way.
+    ///
+    /// Cost: a look at each of them; [`UnifiedLog::expire_producers_slice`] does it in parts.
     pub fn expire_producers(&mut self, now: TimestampMs) -> usize {
-        self.psm.expire(now)
+        let expired = self.psm.expire(now);
+        self.counters.expired(expired);
+        expired
+    }
+
+    /// Begins a look for idle producers that [`UnifiedLog::expire_producers_slice`] goes on with.
+    pub fn start_expiring_producers(&mut self, now: TimestampMs) {
+        self.psm.start_expiry(now);
+    }
+
+    /// Whether a look for idle producers is under way.
+    #[must_use]
+    pub fn is_expiring_producers(&self) -> bool {
+        self.psm.is_expiring()
+    }
+
+    /// Goes on with a look for idle producers, at no more than `most` of them; returns how many were forgotten. While a
+    /// producer snapshot is under way it does nothing.
+    pub fn expire_producers_slice(&mut self, most: usize) -> usize {
+        let expired = self.psm.expire_slice(most);
+        self.counters.expired(expired);
+        expired
     }
 
     /// The segments, oldest first.
@@ -357,6 +402,21 @@ impl UnifiedLog {
         let index =
             self.log.segment_transactions(io, base_offset).map_err(|source| ReadError::Log { source })?;
         Ok(index.entries().to_vec())
+    }
+
+    /// The next segment is left at a time of its own, if so configured.
+    ///
+    /// Kafka: `LogConfig.randomSegmentJitter`. A number that is as good as any, and the same in every run.
+    fn jitter_rolls(&mut self) {
+        let most = self.config.segment_jitter_ms.min(self.config.segment.segment_ms);
+        if most <= 0 {
+            return;
+        }
+        let mut name = self.dir.as_os_str().as_encoded_bytes().to_vec();
+        name.extend(self.log.active().base_offset().get().to_be_bytes());
+        let jitter = i64::from(weir_format::crc::crc32c(&name)).rem_euclid(most);
+        let segment_ms = self.config.segment.segment_ms - jitter;
+        self.log.set_config(weir_segment::SegmentConfig { segment_ms, ..self.config.segment });
     }
 
     // Saving, and failing.
@@ -403,6 +463,7 @@ impl UnifiedLog {
     pub fn close(mut self, io: &mut dyn Io) -> Result<(), ChangeError> {
         let prepared = self.prepare_close(io);
         if prepared.is_err() {
+            self.end_snapshot(io);
             if let Err(error) = self.log.abandon(io) {
                 tracing::warn!(%error, dir = %self.dir.display(), "files could not be closed");
             }
@@ -412,6 +473,7 @@ impl UnifiedLog {
     }
 
     fn prepare_close(&mut self, io: &mut dyn Io) -> Result<(), ChangeError> {
+        self.end_snapshot(io);
         self.sync(io)?;
         if self.psm.map_end_offset() < self.log.log_end_offset() {
             self.psm.update_map_end_offset(self.log.log_end_offset());

@@ -29,6 +29,7 @@ mod key_09_offset_fetch;
 mod key_10_find_coordinator;
 mod key_18_api_versions;
 mod key_19_create_topics;
+mod key_21_delete_records;
 mod key_22_init_producer_id;
 mod key_23_offset_for_leader_epoch;
 mod key_30094_create_cluster_mirror;
@@ -90,6 +91,7 @@ pub async fn dispatch(call: Call, body: Bytes) -> Answer {
         ApiKey::FIND_COORDINATOR => answer(call, body, key_10_find_coordinator::handle),
         ApiKey::API_VERSIONS => answer(call, body, key_18_api_versions::handle),
         ApiKey::CREATE_TOPICS => answer(call, body, key_19_create_topics::handle),
+        ApiKey::DELETE_RECORDS => answer(call, body, key_21_delete_records::handle),
         ApiKey::INIT_PRODUCER_ID => answer(call, body, key_22_init_producer_id::handle),
         ApiKey::OFFSET_FOR_LEADER_EPOCH => answer(call, body, key_23_offset_for_leader_epoch::handle),
         ApiKey::DESCRIBE_CONFIGS => answer(call, body, key_32_describe_configs::handle),

@@ -236,6 +236,11 @@ impl Config {
         keys::find(name).and_then(|key| key.default).map(|default| (default, Origin::Default))
     }
 
+    /// The value of a numeric key; 0 if it has none.
+    pub fn number(&self, name: &str) -> i64 {
+        self.value(name).and_then(|(value, _)| value.parse().ok()).unwrap_or(0)
+    }
+
     /// Keys that were set and that this build does not act on.
     pub fn without_effect(&self) -> impl Iterator<Item = &'static str> {
         let inert = |name: &&'static str| keys::find(name).is_some_and(|key| !key.effective);
@@ -256,6 +261,9 @@ impl Config {
             "retention.ms" => scaled("log.retention.ms", 1)
                 .or_else(|| scaled("log.retention.minutes", 60_000))
                 .or_else(|| scaled("log.retention.hours", 3_600_000)),
+            "segment.jitter.ms" => {
+                scaled("log.roll.jitter.ms", 1).or_else(|| scaled("log.roll.jitter.hours", 3_600_000))
+            }
             "segment.ms" => scaled("log.roll.ms", 1).or_else(|| scaled("log.roll.hours", 3_600_000)),
             _ => key.synonym.and_then(|name| self.values.get(name)).cloned(),
         };
@@ -602,7 +610,7 @@ mod tests {
         assert_eq!(config.topic_number(&BTreeMap::new(), "segment.bytes"), 1024);
         assert_eq!(config.topic_number(&BTreeMap::new(), "retention.ms"), 604_800_000);
         let without_effect: Vec<&str> = config.without_effect().collect();
-        assert_eq!(without_effect, ["log.retention.hours", "process.roles"]);
+        assert_eq!(without_effect, ["process.roles"]);
     }
 
     #[test]

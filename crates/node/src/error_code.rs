@@ -35,6 +35,9 @@ pub fn of_append(error: &AppendError) -> ErrorCode {
             ErrorCode::INVALID_RECORD
         }
         AppendError::RecordTooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
+        AppendError::InvalidTimestamp { .. } | AppendError::LogAppendTimeFromClient => {
+            ErrorCode::INVALID_TIMESTAMP
+        }
         // A producer whose transaction a stop aborted recovers from this one; INVALID_TXN_STATE would be its end.
         // Kafka: KAFKA-19690.
         AppendError::TransactionNotOpen { .. } => ErrorCode::INVALID_PRODUCER_EPOCH,
@@ -64,7 +67,9 @@ pub fn of_batch(error: &BatchError) -> ErrorCode {
 pub fn of_producer_state(error: &ProducerStateError) -> ErrorCode {
     match error {
         // Kafka: PRODUCER_FENCED is for the coordinator's APIs; Produce says 47.
-        ProducerStateError::InvalidProducerEpoch { .. } => ErrorCode::INVALID_PRODUCER_EPOCH,
+        ProducerStateError::InvalidProducerEpoch { .. }
+        // Kafka says INVALID_TXN_STATE here, which Kafka Streams does not survive; see `TransactionNotOpen`.
+        | ProducerStateError::NotVerified { .. } => ErrorCode::INVALID_PRODUCER_EPOCH,
         ProducerStateError::OutOfOrderSequence { .. } => ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
         ProducerStateError::InvalidTxnState { .. } => ErrorCode::INVALID_TXN_STATE,
         ProducerStateError::TransactionCoordinatorFenced { .. } => ErrorCode::TRANSACTION_COORDINATOR_FENCED,
@@ -148,6 +153,24 @@ mod tests {
             ),
             (AppendError::RecordTooLarge { size: 2, max: 1 }, ErrorCode::MESSAGE_TOO_LARGE),
             (AppendError::TransactionNotOpen { producer_id }, ErrorCode::INVALID_PRODUCER_EPOCH),
+            (
+                AppendError::InvalidTimestamp {
+                    index: 0,
+                    timestamp: weir_format::TimestampMs::new(9),
+                    earliest: weir_format::TimestampMs::new(0),
+                    latest: weir_format::TimestampMs::new(1),
+                },
+                ErrorCode::INVALID_TIMESTAMP,
+            ),
+            (AppendError::LogAppendTimeFromClient, ErrorCode::INVALID_TIMESTAMP),
+            (
+                AppendError::InvalidRecord { reason: InvalidRecord::NoKey { index: 0 } },
+                ErrorCode::INVALID_RECORD,
+            ),
+            (
+                state(ProducerStateError::NotVerified { producer_id, offset: at }),
+                ErrorCode::INVALID_PRODUCER_EPOCH,
+            ),
             (
                 state(ProducerStateError::InvalidProducerEpoch {
                     producer_id,

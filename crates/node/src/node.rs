@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use weir_format::{LeaderEpoch, Offset, TimestampType};
-use weir_log::{Durability, LogConfig, OpenOptions, TailMemory};
+use weir_log::{Durability, LogConfig, OpenOptions, RetentionConfig, TailMemory};
 use weir_psm::PsmConfig;
 use weir_segment::io::select::{IoConfig, SelectError, WantedBackend, select};
 use weir_segment::io::{Io, durable};
@@ -18,7 +18,8 @@ use crate::config::{Address, Config, Flush, IoBackend};
 use crate::data_dir::{DataDirError, DataDirs, LogDir, write_checkpoints};
 use crate::metadata::{Change, Leadership, Metadata, MetadataError, PartitionId, Topic};
 use crate::shard::{
-    LogPoints, LogStatus, PartitionError, PartitionHandle, PartitionSpec, ShardHandle, Shards, describe,
+    LogPoints, LogStatus, PartitionError, PartitionHandle, PartitionSpec, ShardConfig, ShardHandle, Shards,
+    describe,
 };
 use crate::uuid::Uuid;
 
@@ -118,6 +119,8 @@ pub struct Node {
     /// How many partitions each log directory has.
     placement: tokio::sync::Mutex<Vec<usize>>,
     advertised: std::sync::OnceLock<Address>,
+    /// Who writes the checkpoint files: what is written later is not older.
+    checkpoints: tokio::sync::Mutex<()>,
     /// Partitions whose leader epoch must still be raised before clients may write.
     owed_epochs: std::sync::Mutex<Vec<(PartitionHandle, Leadership)>>,
 }
@@ -173,7 +176,7 @@ impl Node {
         };
         let tail = TailMemory::new(config.tail_bytes);
         let open = (0..config.shards).map(|_| open()).collect();
-        let shards = Shards::start(open, config.flush == Flush::Interval, tail)?;
+        let shards = Shards::start(open, shard_config(&config), tail)?;
         let placement = opened.dirs.iter().map(|dir| dir.found.len()).collect();
         let node = Arc::new(Self {
             config,
@@ -183,6 +186,7 @@ impl Node {
             partitions: RwLock::new(HashMap::new()),
             placement: tokio::sync::Mutex::new(placement),
             advertised: std::sync::OnceLock::new(),
+            checkpoints: tokio::sync::Mutex::new(()),
             owed_epochs: std::sync::Mutex::new(Vec::new()),
         });
         node.load_partitions().await?;
@@ -394,6 +398,14 @@ impl Node {
             .cloned()
             .or_else(|| self.config.topic_default("message.timestamp.type").map(|(value, _)| value));
         let append_time = timestamp_type.as_deref() == Some("LogAppendTime");
+        let policy = configs
+            .get("cleanup.policy")
+            .cloned()
+            .or_else(|| self.config.topic_default("cleanup.policy").map(|(value, _)| value))
+            .unwrap_or_default();
+        let policy = |wanted: &str| policy.split(',').any(|part| part.trim() == wanted);
+        // -1: for ever, or all of it.
+        let kept = |name: &str| u64::try_from(number(name)).ok();
         let expiration = u64::try_from(self.config.producer_id_expiration_ms).unwrap_or(u64::MAX);
         LogConfig {
             segment: SegmentConfig {
@@ -404,9 +416,29 @@ impl Node {
             },
             psm: PsmConfig {
                 producer_id_expiration: Duration::from_millis(expiration),
-                ..PsmConfig::default()
+                max_producers: usize::try_from(self.config.number("weir.max.producer.ids.per.partition"))
+                    .ok(),
             },
-            max_message_bytes: usize::try_from(number("max.message.bytes")).unwrap_or(0),
+            // Kafka refuses what is larger than a segment as RECORD_LIST_TOO_LARGE, with which producers give up. By
+            // MESSAGE_TOO_LARGE they split it.
+            max_message_bytes: usize::try_from(number("max.message.bytes").min(number("segment.bytes")))
+                .unwrap_or(0),
+            max_decompressed_message_bytes: usize::try_from(number("max.decompressed.message.bytes"))
+                .unwrap_or(0),
+            message_timestamp_before_max_ms: number("message.timestamp.before.max.ms"),
+            message_timestamp_after_max_ms: number("message.timestamp.after.max.ms"),
+            compact: policy("compact"),
+            delete: policy("delete"),
+            retention: RetentionConfig {
+                ms: kept("retention.ms"),
+                bytes: kept("retention.bytes"),
+                future_by_file_age: self
+                    .config
+                    .value("weir.retention.future.by.file.age")
+                    .map(|(value, _)| value)
+                    == Some("true"),
+            },
+            segment_jitter_ms: number("segment.jitter.ms"),
             message_timestamp_type: if append_time {
                 TimestampType::LogAppendTime
             } else {
@@ -496,6 +528,7 @@ impl Node {
     /// # Errors
     /// [`PartitionError::ShutDown`]; what the disk refuses is logged.
     pub async fn write_checkpoints(&self) -> Result<(), PartitionError> {
+        let _only = self.checkpoints.lock().await;
         let mut points = Vec::new();
         for shard in self.shards.all() {
             points.extend(shard.points().await?);
@@ -560,6 +593,15 @@ impl Node {
 
 /// In weir's own directory, those of the partitions.
 pub(crate) const PARTITION_SIDE_DIRS: &str = "partitions";
+
+fn shard_config(config: &Config) -> ShardConfig {
+    let interval = |name: &str| Duration::from_millis(u64::try_from(config.number(name)).unwrap_or(1));
+    ShardConfig {
+        flush_interval: config.flush == Flush::Interval,
+        expiry_interval: interval("producer.id.expiration.check.interval.ms"),
+        retention_interval: interval("log.retention.check.interval.ms"),
+    }
+}
 
 /// weir's own directory of one partition, beside the log directory.
 fn side_dir_of(dir: &LogDir, id: PartitionId) -> PathBuf {

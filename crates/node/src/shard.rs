@@ -16,6 +16,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use crossbeam_channel::Sender;
@@ -24,7 +25,7 @@ use weir_format::{LeaderEpoch, Offset};
 use weir_log::{
     AppendError, Appended, ChangeError, HotTail, Isolation, LogView, Read, ReadError, TailMemory, UnifiedLog,
 };
-use weir_psm::AppendOrigin;
+use weir_psm::{AppendOrigin, Forgotten};
 use weir_segment::io::{Io, IoWaker};
 
 use crate::metadata::{Leadership, PartitionId, ReadOnly};
@@ -35,11 +36,36 @@ mod worker;
 pub use partition::{PartitionHandle, PartitionSpec};
 use worker::Shard;
 
+/// What every shard is told.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardConfig {
+    /// What was written is synced by the clock (`weir.flush=interval`).
+    pub flush_interval: bool,
+    /// Time between two looks for producers that have been idle too long
+    /// (`producer.id.expiration.check.interval.ms`).
+    pub expiry_interval: Duration,
+    /// Time between two looks for segments to delete (`log.retention.check.interval.ms`).
+    pub retention_interval: Duration,
+}
+
+impl Default for ShardConfig {
+    /// Kafka's defaults.
+    fn default() -> Self {
+        Self {
+            flush_interval: false,
+            expiry_interval: Duration::from_secs(600),
+            retention_interval: Duration::from_secs(300),
+        }
+    }
+}
+
 /// Requests that may wait for one shard; a caller beyond them waits for room.
 const QUEUE: usize = 1024;
 
 /// Compressed batches of a shard's partitions that are looked into at once, each on a thread of its own.
 const LOOKUPS: usize = 2;
+/// What barriers forgot that may wait to be freed; what is more is freed by the shard.
+const SWEEPINGS: usize = 64;
 
 /// Where a partition's log stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,8 +178,7 @@ enum Request {
     /// Anything rarer, in order with the appends.
     Run {
         id: PartitionId,
-        /// Whether it changes the log, which one that failed does not allow.
-        changes: bool,
+        may: Run,
         job: LogJob,
     },
     Sync {
@@ -182,6 +207,17 @@ enum Request {
     },
 }
 
+/// What a job does to its log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Run {
+    /// It looks, also at a log that failed.
+    Look,
+    /// It changes the log.
+    Change,
+    /// It changes the log for a client, as a write would: not while a mirror owns the partition (law B1).
+    ClientChange,
+}
+
 type IoJob = Box<dyn FnOnce(&mut dyn Io) + Send>;
 type LogJob = Box<dyn FnOnce(Result<(&mut UnifiedLog, &mut dyn Io), PartitionError>) + Send>;
 
@@ -192,6 +228,8 @@ struct PendingAppend {
     /// Where the log must end for this append to be taken.
     expected_end: Option<Offset>,
     acks: Acks,
+    /// A client's records that were checked on the way.
+    records_checked: bool,
     reply: oneshot::Sender<Result<Appended, PartitionError>>,
     /// Room in the shard's queue, given back when the append has been tried.
     _room: OwnedSemaphorePermit,
@@ -287,11 +325,12 @@ impl ShardHandle {
     /// [`PartitionError::ShutDown`].
     pub async fn open(&self, spec: PartitionSpec) -> Result<PartitionHandle, PartitionError> {
         let (id, topic) = (spec.id, Arc::from(spec.topic.as_str()));
+        let config = Arc::new(spec.log.clone());
         let first = PartitionStatus { leadership: spec.leadership.clone(), log: LogStatus::Loading };
         let (status, watcher) = watch::channel(first);
         let (room, tail) = (self.room().await?, HotTail::new());
         self.send(Request::Open { spec: Box::new(spec), status, tail: tail.clone() }, Some(room))?;
-        Ok(PartitionHandle::new(id, topic, self.clone(), watcher, tail))
+        Ok(PartitionHandle::new(id, topic, config, self.clone(), watcher, tail))
     }
 }
 
@@ -312,20 +351,26 @@ impl Shards {
     /// The first shard's reason if a backend cannot be had; nothing runs then.
     pub fn start(
         open: Vec<OpenIo>,
-        flush_interval: bool,
+        config: ShardConfig,
         tail: TailMemory,
     ) -> Result<Self, weir_segment::io::select::SelectError> {
         let mut handles = Vec::new();
         let mut threads = Vec::new();
+        let (sweep, sweepings) = crossbeam_channel::bounded(SWEEPINGS);
+        let sweeper = std::thread::Builder::new().name("sweeper".to_owned());
+        // It ends with the last shard.
+        let sweeper = sweeper.spawn(move || sweepings.iter().for_each(drop::<Vec<Forgotten>>));
+        threads.push(sweeper.expect("the system can start a thread"));
         for (number, open) in open.into_iter().enumerate() {
             let (requests, inbox) = crossbeam_channel::bounded(QUEUE + 2);
             let (started, start) = crossbeam_channel::bounded(1);
             let tail = tail.clone();
+            let sweep = sweep.clone();
             let main = move || match open() {
                 Ok(io) => {
                     let _ = started.send(Ok(io.waker()));
                     drop(started);
-                    Shard::new(number, io, inbox, flush_interval, tail).run();
+                    Shard::new(number, io, inbox, sweep, config, tail).run();
                 }
                 Err(error) => {
                     let _ = started.send(Err(error));

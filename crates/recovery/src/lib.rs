@@ -72,7 +72,9 @@ pub use report::{
     BarrierFound, CutKind, CutTail, ForeignFile, Leftover, NoSnapshot, PhaseTimes, ProducerStateSource,
     Rebuilt, RecoveryReport, Skipped,
 };
-pub use snapshots::{partition_file_path, remove_snapshots, write_partition_file, write_snapshot};
+pub use snapshots::{
+    partition_file_path, remove_snapshots, with_snapshot, write_partition_file, write_snapshot,
+};
 pub use tail::Contents;
 pub use watch::{Phase, Progress, Unwatched, Watch};
 

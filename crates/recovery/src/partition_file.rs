@@ -172,15 +172,15 @@ impl PartitionFile {
     }
 
     /// Below `end`, the transaction index of the segment at `base` is this one.
-    pub(crate) fn note_transactions(&mut self, base: Offset, index: &TransactionIndex, end: Offset) {
+    pub fn note_transactions(&mut self, base: Offset, index: &TransactionIndex, end: Offset) {
         match TransactionsNote::of(index, end) {
             Some(note) => self.transactions.insert(base, note),
             None => self.transactions.remove(&base),
         };
     }
 
-    /// Every segment below `indexed` is noted.
-    pub(crate) fn set_indexed(&mut self, indexed: Offset) {
+    /// Every segment below `indexed` is noted, with [`PartitionFile::note_transactions`], as its index is on the disk.
+    pub fn set_indexed(&mut self, indexed: Offset) {
         self.indexed = indexed;
     }
 

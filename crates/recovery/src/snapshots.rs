@@ -81,18 +81,26 @@ pub fn write_snapshot(
     }
     // DURABLE: the snapshot, before anything names it.
     durable::replace(io, &path, Bytes::from(bytes))?;
+    let (mut named, kept) = with_snapshot(file, offset, crc);
+    note_transaction_indexes(io, dir, offset, &mut named)?;
+    write_partition_file(io, side_dir, &named)?;
+    *file = named;
+    remove_snapshots(io, dir, |at| !kept.contains(&at))
+}
+
+/// What the partition file says once the snapshot at `offset` is durable, and the offsets of the snapshots that it then
+/// names: the newest two.
+#[must_use]
+pub fn with_snapshot(file: &PartitionFile, offset: Offset, crc: u32) -> (PartitionFile, Vec<Offset>) {
     let mut named = file.clone();
     named.note_snapshot(offset, crc);
     named.set_checked(named.checked().max(offset));
-    note_transaction_indexes(io, dir, offset, &mut named)?;
     let kept: Vec<Offset> = named.snapshots().map(|(at, _)| at).rev().take(SNAPSHOTS_KEPT).collect();
     let gone: Vec<Offset> = named.snapshots().map(|(at, _)| at).filter(|at| !kept.contains(at)).collect();
     for offset in gone {
         named.forget_snapshot(offset);
     }
-    write_partition_file(io, side_dir, &named)?;
-    *file = named;
-    remove_snapshots(io, dir, |at| !kept.contains(&at))
+    (named, kept)
 }
 
 /// Notes what the transaction indexes on disk hold below `end`, of the segments of which it is not known.

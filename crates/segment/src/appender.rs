@@ -32,8 +32,8 @@ const TICKETS: u64 = 1 << 31;
 /// How many bytes of one log may wait in memory until they are written. An append that would exceed it waits.
 pub(crate) const MAX_UNWRITTEN: u64 = 8 << 20;
 
-/// The ticket `number` of an owner.
-fn ticket(owner: u32, number: u64) -> Ticket {
+/// The ticket `number` of an owner, for operations of its own on other files: they are told apart by their file.
+pub fn ticket(owner: u32, number: u64) -> Ticket {
     Ticket::new(u64::from(owner) * TICKETS + number % TICKETS)
 }
 

@@ -62,7 +62,7 @@ mod time_index;
 mod transaction_index;
 mod walk;
 
-pub use appender::ticket_owner;
+pub use appender::{ticket, ticket_owner};
 pub use config::{SegmentConfig, SegmentConfigError};
 pub use error::SegmentError;
 pub use local_log::{FoundBatch, LocalLog, LogAppend, ReadSlice, Tail, TimestampAnswer};

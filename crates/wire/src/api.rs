@@ -210,6 +210,7 @@ const SERVED: &[ApiRange] = &[
     ApiRange::new(ApiKey::FIND_COORDINATOR, 0, 6),
     ApiRange::new(ApiKey::API_VERSIONS, 0, 5),
     ApiRange::new(ApiKey::CREATE_TOPICS, 2, 7),
+    ApiRange::new(ApiKey::DELETE_RECORDS, 0, 2),
     ApiRange::new(ApiKey::INIT_PRODUCER_ID, 0, 5),
     ApiRange::new(ApiKey::OFFSET_FOR_LEADER_EPOCH, 2, 4),
     ApiRange::new(ApiKey::DESCRIBE_CONFIGS, 1, 4),

@@ -63,7 +63,7 @@ impl UnifiedLog {
         if let Some(newest) = self.latest_epoch().filter(|newest| leader_epoch < *newest) {
             return Err(AppendError::LeaderEpochBelowNewest { epoch: leader_epoch, newest });
         }
-        gate::single(&records, params, &self.config)?;
+        gate::single(&mut records, params, &self.config)?;
         let misplaced = |_| invalid(InvalidRecord::OffsetOverflow);
         let append_time =
             (self.config.message_timestamp_type == TimestampType::LogAppendTime).then_some(params.now);
@@ -104,6 +104,7 @@ impl UnifiedLog {
             duplicate: false,
             log_start_offset: self.log_start_offset,
             barriers: written.barriers,
+            forgotten: written.forgotten,
             tolerated_count: written.tolerated_count,
         })
     }
@@ -124,6 +125,7 @@ impl UnifiedLog {
             duplicate: true,
             log_start_offset: self.log_start_offset,
             barriers: Vec::new(),
+            forgotten: Vec::new(),
             tolerated_count: 0,
         }
     }
@@ -164,6 +166,7 @@ impl UnifiedLog {
             duplicate: false,
             log_start_offset: self.log_start_offset,
             barriers: written.barriers,
+            forgotten: written.forgotten,
             tolerated_count: written.tolerated_count,
         })
     }
@@ -191,7 +194,7 @@ impl UnifiedLog {
             }
         };
         self.tail.push(bytes, self.log.log_end_offset());
-        let mut written = Written { barriers: Vec::new(), tolerated_count: 0 };
+        let mut written = Written::default();
         let mut rolled = done.rolled.iter().copied().peekable();
         let mut segment = first_segment;
         let mut rest: &[u8] = bytes;
@@ -222,8 +225,12 @@ impl UnifiedLog {
                 self.epochs_unsaved = true;
             }
             note_barrier(&applied, &mut self.file);
+            self.counters.count(&applied);
             written.tolerated_count += applied.tolerated.len();
-            written.barriers.extend(applied.barrier);
+            if let Some(barrier) = applied.barrier {
+                written.barriers.push(barrier);
+                written.forgotten.push(applied.forgotten);
+            }
             self.last_batch = Some(LastBatch::of(&batch));
         }
         if !done.rolled.is_empty() {
@@ -233,7 +240,7 @@ impl UnifiedLog {
     }
 
     /// A segment has been left: it is synced, and `base` is where the next one begins.
-    fn on_roll(&mut self, io: &mut dyn Io, base: Offset, end_before: Offset) {
+    pub(super) fn on_roll(&mut self, io: &mut dyn Io, base: Offset, end_before: Offset) {
         if self.psm.map_end_offset() < base {
             self.psm.update_map_end_offset(base);
         }
@@ -242,14 +249,14 @@ impl UnifiedLog {
         self.file.forget_cut_below(self.high_watermark);
         // Recovery walks from the segment of the recovery point, so the epochs before it must be on disk by now.
         // A snapshot is started from later, so the transaction indexes below it must be on disk as well.
-        let saved = self
-            .save_epochs(io)
-            .and_then(|()| self.log.write_transactions(io))
-            .and_then(|()| self.save_snapshot(io));
-        if let Err(error) = saved {
+        match self.save_epochs(io).and_then(|()| self.log.write_transactions(io)) {
+            Ok(()) => self.begin_snapshot(base),
             // The log can do without: recovery then starts at an older snapshot.
-            tracing::warn!(%error, dir = %self.dir.display(), "no producer snapshot at the new segment");
+            Err(error) => {
+                tracing::warn!(%error, dir = %self.dir.display(), "no producer snapshot at the new segment");
+            }
         }
+        self.jitter_rolls();
     }
 
     /// Writes transaction-index entries into the index of the segment that holds their marker or barrier.
@@ -269,11 +276,13 @@ impl UnifiedLog {
     }
 }
 
+#[derive(Default)]
 struct Written {
     barriers: Vec<weir_psm::BarrierApplied>,
+    forgotten: Vec<weir_psm::Forgotten>,
     tolerated_count: usize,
 }
 
-fn to_u64(size: usize) -> u64 {
+pub(super) fn to_u64(size: usize) -> u64 {
     u64::try_from(size).unwrap_or(u64::MAX)
 }

@@ -24,6 +24,7 @@ impl UnifiedLog {
         if offset < self.log.first_offset() {
             return self.truncate_fully_and_start_at(io, offset);
         }
+        self.end_snapshot(io);
         let end_before = self.log.log_end_offset();
         // A batch that reaches over the offset goes as a whole, so the log may end below it.
         let end = self.log.end_if_truncated(io, offset);
@@ -87,6 +88,7 @@ impl UnifiedLog {
         offset: Offset,
     ) -> Result<(), ChangeError> {
         self.check_online()?;
+        self.end_snapshot(io);
         let end_before = self.log.log_end_offset();
         self.file.truncate(Offset::ZERO, end_before);
         self.save_partition_file(io)?;

@@ -6,13 +6,17 @@ mod aborted;
 mod crash;
 mod crash_enumeration;
 mod edges;
+mod epochs;
 mod golden;
 mod golden_reads;
 mod laws;
+mod retention;
+mod snapshots;
 mod splits;
 mod support;
 mod tail;
 mod timestamps;
+mod validation;
 
 #[test]
 fn every_file_here_is_a_module() {

@@ -103,7 +103,8 @@ impl Bench {
             disk,
             dir: PathBuf::from("/data/t-0"),
             side_dir: PathBuf::from("/data.weir/t-0"),
-            config: LogConfig::default(),
+            // Any timestamp is taken.
+            config: LogConfig { message_timestamp_after_max_ms: i64::MAX, ..LogConfig::default() },
         }
     }
 
@@ -179,7 +180,10 @@ pub(crate) struct Open {
 
 impl Open {
     pub(crate) fn append(&mut self, batch: BytesMut, params: &AppendParams) -> Result<Appended, AppendError> {
-        self.log.append(&mut *self.io, batch, params)
+        let appended = self.log.append(&mut *self.io, batch, params)?;
+        // What a shard does between other work.
+        self.log.finish_snapshot(&mut *self.io);
+        Ok(appended)
     }
 
     /// As a client, under epoch 0.

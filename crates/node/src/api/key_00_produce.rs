@@ -8,7 +8,8 @@ use weir_log::Appended;
 use weir_psm::AppendOrigin;
 use weir_wire::api::FIRST_PRODUCE_VERSION_WITH_RECORD_BATCHES;
 use weir_wire::produce::{
-    ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse, ProduceTopicResponse,
+    BatchIndexAndErrorMessage, ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse,
+    ProduceTopicResponse,
 };
 use weir_wire::{ErrorCode, Limits, decode};
 
@@ -19,6 +20,9 @@ use crate::shard::{Acks, PartitionError, describe};
 
 /// First version that names topics by id.
 const BY_ID: i16 = 13;
+
+/// First version whose records may be compressed with zstd.
+const FIRST_PRODUCE_VERSION_WITH_ZSTD: i16 = 7;
 
 type Pending = Pin<Box<dyn Future<Output = Result<Appended, PartitionError>> + Send>>;
 
@@ -118,6 +122,12 @@ async fn start_partition(
     let Some(records) = partition.records.filter(|records| !records.is_empty()) else {
         return refused(ErrorCode::INVALID_RECORD, Some("no records"));
     };
+    if version < FIRST_PRODUCE_VERSION_WITH_ZSTD
+        && weir_format::header_of(&records).is_ok_and(|header| header.codec() == weir_format::Codec::Zstd)
+    {
+        // Kafka: `ProduceRequest.validateRecords`. Whoever reads as old as this could not inflate it.
+        return refused(ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, Some("zstd needs Produce version 7"));
+    }
     // The one copy on the way in: the log patches offsets into bytes of its own.
     let records = BytesMut::from(&records[..]);
     match handle.start_append(records, AppendOrigin::Client, None, acks).await {
@@ -153,7 +163,19 @@ async fn finish(
             tracing::debug!(index, error = describe(&error), "batch refused");
             let error_code = error_code::of_partition(&error);
             let error_message = Some(text(&describe(&error)));
-            ProducePartitionResponse { index, error_code, error_message, ..Default::default() }
+            let record_errors = match &error {
+                PartitionError::Append(error) => error.record_index(),
+                _ => None,
+            };
+            // Kafka names the record by its place in the batch.
+            let record_errors = record_errors
+                .map(|batch_index| BatchIndexAndErrorMessage {
+                    batch_index,
+                    batch_index_error_message: error_message.clone(),
+                })
+                .into_iter()
+                .collect();
+            ProducePartitionResponse { index, error_code, record_errors, error_message, ..Default::default() }
         }
     }
 }

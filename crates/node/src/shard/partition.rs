@@ -6,18 +6,22 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use tokio::sync::{oneshot, watch};
-use weir_format::{LeaderEpoch, Offset};
+use weir_format::{Codec, LeaderEpoch, Offset};
 use weir_log::{
-    Appended, ChangeError, HotTail, Isolation, LastBatch, LogConfig, LogView, OffsetSearch, OffsetSpec,
-    OpenOptions, Read, TimestampOffset, UnifiedLog,
+    AppendError, Appended, ChangeError, HotTail, Isolation, LastBatch, LogConfig, LogStats, LogView,
+    OffsetSearch, OffsetSpec, OpenOptions, Read, TimestampOffset, UnifiedLog, check_client_batch,
 };
 use weir_psm::{AppendOrigin, OpenTransaction};
 use weir_segment::io::Io;
 
 use super::{
-    Acks, LogStatus, PartitionError, PartitionStatus, PendingAppend, ReadRequest, Request, ShardHandle,
+    Acks, LogStatus, PartitionError, PartitionStatus, PendingAppend, ReadRequest, Request, Run, ShardHandle,
 };
+use crate::clock;
 use crate::metadata::{Leadership, PartitionId};
+
+/// A compressed batch up to this size is inflated in less time than it takes to hand it to another thread, in bytes.
+const SMALL_BATCH: usize = 16 << 10;
 
 /// What a shard needs to open a partition.
 #[derive(Debug, Clone)]
@@ -45,6 +49,7 @@ pub struct PartitionSpec {
 pub struct PartitionHandle {
     id: PartitionId,
     topic: Arc<str>,
+    config: Arc<LogConfig>,
     shard: ShardHandle,
     status: watch::Receiver<PartitionStatus>,
     tail: HotTail,
@@ -54,11 +59,12 @@ impl PartitionHandle {
     pub(super) fn new(
         id: PartitionId,
         topic: Arc<str>,
+        config: Arc<LogConfig>,
         shard: ShardHandle,
         status: watch::Receiver<PartitionStatus>,
         tail: HotTail,
     ) -> Self {
-        Self { id, topic, shard, status, tail }
+        Self { id, topic, config, shard, status, tail }
     }
 
     /// Which partition this is.
@@ -142,11 +148,45 @@ impl PartitionHandle {
         acks: Acks,
     ) -> Result<impl Future<Output = Result<Appended, PartitionError>> + Send + use<>, PartitionError> {
         let (reply, answer) = oneshot::channel();
-        let room = self.shard.room().await?;
-        let append =
-            PendingAppend { records, origin, max_leader_epoch, expected_end, acks, reply, _room: room };
-        self.shard.send(Request::Append { id: self.id, append }, None)?;
+        // Inflating is for whoever brings the batch, not for the thread that all partitions of a shard wait for.
+        let look_into = origin == AppendOrigin::Client
+            && is_compressed(&records)
+            && self.status.borrow().leadership.read_only.is_none();
+        let checked = if look_into { self.check(records).await } else { Ok(records) };
+        match checked {
+            Ok(records) => {
+                let room = self.shard.room().await?;
+                let append = PendingAppend {
+                    records,
+                    origin,
+                    max_leader_epoch,
+                    expected_end,
+                    acks,
+                    records_checked: look_into,
+                    reply,
+                    _room: room,
+                };
+                self.shard.send(Request::Append { id: self.id, append }, None)?;
+            }
+            Err(error) => {
+                let _ = reply.send(Err(PartitionError::Append(error)));
+            }
+        }
         Ok(async move { answer.await.map_err(|_| PartitionError::ShutDown)? })
+    }
+
+    /// Checks a client's batch by everything that does not depend on the log.
+    async fn check(&self, mut records: BytesMut) -> Result<BytesMut, AppendError> {
+        let config = Arc::clone(&self.config);
+        let is_small = records.len() <= SMALL_BATCH;
+        let check = move || check_client_batch(&mut records, &config, clock::now()).map(|()| records);
+        if is_small {
+            return check();
+        }
+        match tokio::task::spawn_blocking(check).await {
+            Ok(checked) => checked,
+            Err(_) => Err(AppendError::Offline),
+        }
     }
 
     /// Appends a client's batch, stamped with the partition's leader epoch.
@@ -215,7 +255,7 @@ impl PartitionHandle {
         &self,
         job: impl FnOnce(&mut UnifiedLog, &mut dyn Io) -> T + Send + 'static,
     ) -> Result<T, PartitionError> {
-        self.run_or_look(true, job).await
+        self.run_or_look(Run::Change, job).await
     }
 
     /// Looks at the log, in order with the appends, also at one that takes no writes any more.
@@ -226,18 +266,18 @@ impl PartitionHandle {
         &self,
         job: impl FnOnce(&mut UnifiedLog, &mut dyn Io) -> T + Send + 'static,
     ) -> Result<T, PartitionError> {
-        self.run_or_look(false, job).await
+        self.run_or_look(Run::Look, job).await
     }
 
     async fn run_or_look<T: Send + 'static>(
         &self,
-        changes: bool,
+        may: Run,
         job: impl FnOnce(&mut UnifiedLog, &mut dyn Io) -> T + Send + 'static,
     ) -> Result<T, PartitionError> {
         let id = self.id;
         self.ask(|reply| Request::Run {
             id,
-            changes,
+            may,
             job: Box::new(move |log| {
                 let _ = reply.send(log.map(|(log, io)| job(log, io)));
             }),
@@ -312,12 +352,35 @@ impl PartitionHandle {
         self.change(move |log, io| log.truncate_fully_and_start_at(io, offset)).await
     }
 
-    /// Moves the log start up to `offset`.
+    /// Moves the log start up to `offset`; the shard deletes the segments below it when it has time.
     ///
     /// # Errors
     /// [`PartitionError::Change`] or [`PartitionError::Offline`].
     pub async fn advance_log_start(&self, offset: Offset) -> Result<LogView, PartitionError> {
-        self.change(move |log, io| log.advance_log_start(io, offset)).await
+        self.change(move |log, _| log.move_log_start(offset)).await
+    }
+
+    /// As [`PartitionHandle::advance_log_start`], for a client; `None` is the high watermark.
+    ///
+    /// # Errors
+    /// [`PartitionError::ReadOnly`] while a mirror owns the partition; [`PartitionError::Change`];
+    /// [`PartitionError::Offline`].
+    ///
+    /// Source: Kafka's `Partition.deleteRecordsOnLeader`.
+    pub async fn delete_records(&self, before: Option<Offset>) -> Result<LogView, PartitionError> {
+        let moved = self.run_or_look(Run::ClientChange, move |log, _| {
+            let before = before.unwrap_or(log.view().high_watermark);
+            log.move_log_start(before).map(|()| *log.view())
+        });
+        moved.await?.map_err(PartitionError::Change)
+    }
+
+    /// Numbers of its log, for metrics and `describe`.
+    ///
+    /// # Errors
+    /// [`PartitionError::Offline`].
+    pub async fn stats(&self) -> Result<LogStats, PartitionError> {
+        self.look(|log, _| log.stats()).await
     }
 
     /// Makes everything that was appended before this call durable, whatever `weir.flush` says; one
@@ -373,4 +436,9 @@ impl PartitionHandle {
         let id = self.id;
         self.ask(|reply| Request::Close { id, reply }).await?
     }
+}
+
+/// Whether these bytes start with a batch that has a codec.
+fn is_compressed(records: &[u8]) -> bool {
+    weir_format::header_of(records).is_ok_and(|header| header.codec() != Codec::None)
 }

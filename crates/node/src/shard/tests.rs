@@ -6,7 +6,7 @@ use weir_format::{BatchBuilder, BatchReader, TimestampMs};
 use weir_log::{Durability, LogConfig, OpenOptions, TailMemory};
 use weir_segment::io::sim::{Acknowledged, CrashPolicy, SimDisk};
 
-use super::worker::{EXPIRE_INTERVAL, REOPEN_AFTER, REST_AFTER, TURN};
+use super::worker::{REOPEN_AFTER, REST_AFTER, TURN};
 use super::*;
 use crate::uuid::Uuid;
 
@@ -32,10 +32,21 @@ fn spec(number: u8) -> PartitionSpec {
     }
 }
 
+const EXPIRE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Chores come often.
+fn often() -> ShardConfig {
+    ShardConfig {
+        expiry_interval: EXPIRE_INTERVAL,
+        retention_interval: Duration::from_millis(50),
+        ..ShardConfig::default()
+    }
+}
+
 fn shards(disk: &SimDisk) -> Shards {
     let disk = disk.clone();
     let open: OpenIo = Box::new(move || Ok(Box::new(disk.io())));
-    Shards::start(vec![open], false, TailMemory::new(1 << 20)).unwrap()
+    Shards::start(vec![open], often(), TailMemory::new(1 << 20)).unwrap()
 }
 
 fn disk(seed: u64) -> SimDisk {
@@ -498,7 +509,7 @@ async fn a_partition_that_failed_gives_its_files_back_when_it_is_closed() {
     for wanted in [WantedBackend::Pwrite, WantedBackend::Auto] {
         let root = root.path().join(format!("{wanted:?}"));
         let open_io: OpenIo = Box::new(move || Ok(select(wanted, &IoConfig::default()).unwrap().0));
-        let shards = Shards::start(vec![open_io], false, TailMemory::new(1 << 20)).unwrap();
+        let shards = Shards::start(vec![open_io], often(), TailMemory::new(1 << 20)).unwrap();
         let mut spec = spec(1);
         spec.dir = root.join("t1-0");
         spec.options.side_dir = root.join("side");
@@ -590,4 +601,153 @@ async fn a_broken_backend_fails_every_partition_once_and_the_shard_still_answers
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(disk.broken_reaps(), 1, "it is asked again and again");
     assert!(shards.stop().await.iter().all(|points| !points.clean));
+}
+
+/// Two of these fill a segment of 450 bytes.
+fn old(timestamp: i64) -> BytesMut {
+    BatchBuilder::new().record(TimestampMs::new(timestamp), None, Some(&[b'v'; 130])).build().unwrap()
+}
+
+fn hourly(number: u8) -> PartitionSpec {
+    let mut spec = spec(number);
+    spec.log.segment.segment_bytes = 450;
+    spec.log.segment.segment_ms = i64::MAX;
+    spec.log.retention.ms = Some(60 * 60 * 1_000);
+    spec
+}
+
+async fn starts_at(handle: &PartitionHandle, offset: i64) -> bool {
+    for _ in 0..100 {
+        if handle.view().unwrap().log_start_offset.get() == offset {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    false
+}
+
+#[tokio::test]
+async fn old_segments_are_deleted_by_the_clock_and_not_while_they_are_mirrored() {
+    let disk = disk(31);
+    let shards = shards(&disk);
+    let own = open(&shards, hourly(1)).await;
+    let mut mirrored = hourly(2);
+    let read_only = ReadOnly { mirror: "m".to_owned(), state: "MIRRORING".to_owned() };
+    mirrored.leadership.read_only = Some(read_only);
+    let mirrored = open(&shards, mirrored).await;
+    for base in 0..5 {
+        own.append_client(old(1_000), Acks::Durable).await.unwrap();
+        let mut batch = old(1_000);
+        let at = Offset::new(base).unwrap();
+        weir_format::set_base_offset(&mut batch, at).unwrap();
+        weir_format::set_leader_epoch(&mut batch, LeaderEpoch::ZERO).unwrap();
+        mirrored.append_replicated(batch, at, LeaderEpoch::ZERO).await.unwrap();
+    }
+    mirrored.sync().await.unwrap();
+    assert!(starts_at(&own, 5).await, "{:?}", own.view());
+    assert_eq!(own.stats().await.unwrap().segments_deleted, 3);
+    assert_eq!(mirrored.stats().await.unwrap().segment_count, 3);
+    assert_eq!(mirrored.view().unwrap().log_start_offset, Offset::ZERO);
+    // The log start follows the source's, and what is below it goes.
+    mirrored.advance_log_start(Offset::new(3).unwrap()).await.unwrap();
+    for _ in 0..100 {
+        if mirrored.stats().await.unwrap().segment_count == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(mirrored.stats().await.unwrap().segment_count, 2);
+    assert_eq!(mirrored.view().unwrap().log_start_offset, Offset::new(3).unwrap());
+    shards.stop().await;
+}
+
+#[tokio::test]
+async fn records_are_deleted_for_clients_but_not_of_a_mirror() {
+    let disk = disk(32);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    for _ in 0..4 {
+        append(&handle, "v").await.unwrap();
+    }
+    let before = |offset| handle.delete_records(Offset::new(offset));
+    assert_eq!(before(2).await.unwrap().log_start_offset.get(), 2);
+    assert_eq!(before(1).await.unwrap().log_start_offset.get(), 2, "it never moves back");
+    let above = before(5).await.unwrap_err();
+    assert!(matches!(above, PartitionError::Change(ChangeError::OffsetOutOfRange { .. })), "{above}");
+    assert_eq!(handle.delete_records(None).await.unwrap().log_start_offset.get(), 4);
+    let read_only = Some(ReadOnly { mirror: "m".to_owned(), state: "MIRRORING".to_owned() });
+    let leadership = Leadership { leader_epoch: LeaderEpoch::new(4).unwrap(), read_only };
+    handle.set_leadership(leadership).await.unwrap();
+    let refused = handle.delete_records(None).await.unwrap_err();
+    assert!(matches!(refused, PartitionError::ReadOnly { .. }), "{refused}");
+    shards.stop().await;
+}
+
+/// A snapshot is finished by a shard that has nothing else to do, and beside one that appends.
+#[tokio::test]
+async fn a_shard_writes_a_snapshot_behind_each_roll() {
+    let disk = disk(33);
+    let shards = shards(&disk);
+    let mut small = spec(1);
+    small.log.segment.segment_bytes = 450;
+    let handle = open(&shards, small).await;
+    for _ in 0..3 {
+        handle.append_client(old(1_000), Acks::Durable).await.unwrap();
+    }
+    for _ in 0..100 {
+        if handle.stats().await.unwrap().newest_snapshot.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let stats = handle.stats().await.unwrap();
+    assert_eq!((stats.newest_snapshot, stats.snapshots_written), (Offset::new(2), 1));
+    for _ in 0..20 {
+        handle.append_client(old(1_000), Acks::Durable).await.unwrap();
+    }
+    shards.stop().await;
+    let newest =
+        disk.files().into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "snapshot"));
+    assert!(newest.count() <= 2);
+}
+
+#[tokio::test]
+async fn what_a_barrier_did_is_counted_and_its_memory_is_freed_elsewhere() {
+    let disk = disk(34);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    for id in 0..3 {
+        let producer = weir_format::ProducerId::new(id).unwrap();
+        let batch = BatchBuilder::new()
+            .producer(producer, weir_format::ProducerEpoch::ZERO, weir_format::Sequence::new(0))
+            .record(TimestampMs::new(5), None, None)
+            .build()
+            .unwrap();
+        handle.append_client(batch, Acks::Durable).await.unwrap();
+    }
+    assert_eq!(handle.stats().await.unwrap().producers, 3);
+    let barrier = BatchBuilder::barrier(TimestampMs::new(5));
+    let appended = handle.append_coordinator(barrier).await.unwrap();
+    assert_eq!((appended.barriers.len(), appended.forgotten.len()), (1, 0), "it was handed on");
+    let stats = handle.stats().await.unwrap();
+    assert_eq!((stats.producers, stats.barriers, stats.producers_forgotten_at_barriers), (0, 1, 3));
+    assert_eq!(stats.transactions_aborted_at_barriers, 0);
+    shards.stop().await;
+}
+
+/// Inflating is done before the shard gets the batch, and what is wrong with it is said all the same.
+#[tokio::test]
+async fn a_compressed_batch_is_looked_into_on_the_way() {
+    let disk = disk(35);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    // The codec says snappy, the bytes are none.
+    let mut batch = batch("not snappy");
+    batch[22] |= 2;
+    let crc = weir_format::crc::batch_crc(&batch);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+    let refused = handle.append_client(batch, Acks::Durable).await.unwrap_err();
+    assert!(matches!(&refused, PartitionError::Append(AppendError::Records { .. })), "{refused:?}");
+    assert_eq!(handle.view().unwrap().log_end_offset, Offset::ZERO);
+    shards.stop().await;
 }

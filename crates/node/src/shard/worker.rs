@@ -4,18 +4,20 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, TryRecvError};
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use weir_format::Offset;
-use weir_log::{AppendError, AppendParams, Appended, Durability, HotTail, LogView, TailMemory, UnifiedLog};
-use weir_psm::{AppendOrigin, TransactionVersion};
+use weir_log::{
+    AppendError, AppendParams, Appended, DeletionScope, Durability, HotTail, LogView, TailMemory, UnifiedLog,
+};
+use weir_psm::{AppendOrigin, BarrierApplied, Forgotten, TransactionVersion};
 use weir_segment::SegmentError;
 use weir_segment::io::buffer::BufferPool;
 use weir_segment::io::{Done, Io, IoError, Operation, Wait};
 
 use super::{
     Acks, LogPoints, LogStatus, PartitionError, PartitionSpec, PartitionStatus, PendingAppend, ReadRequest,
-    Request, describe,
+    Request, Run, ShardConfig, describe,
 };
 use crate::clock;
 use crate::metadata::{Leadership, PartitionId};
@@ -26,10 +28,16 @@ pub(super) const TURN: usize = 256;
 pub(super) const READS_PER_TURN: usize = 4;
 /// How long a partition whose disk failed is left alone before an append tries to reopen it.
 pub(super) const REOPEN_AFTER: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5_000 });
-/// Time between two looks for producers that have been idle too long.
+/// Producers that one turn looks at.
+const EXPIRY_SLICE: usize = 4_096;
+/// Segments that one turn deletes: each costs some syncs.
+const DELETIONS_PER_TURN: usize = 2;
+/// How long after the start the first look for segments to delete comes at the latest.
 ///
-/// Kafka: `producer.id.expiration.check.interval.ms`.
-pub(super) const EXPIRE_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 600_000 });
+/// Kafka: `LogManager.InitialTaskDelayMs`.
+const FIRST_RETENTION_AFTER: Duration = Duration::from_secs(30);
+/// How long nobody is told again that a partition has timestamps of the future.
+const WARN_AGAIN_AFTER: Duration = Duration::from_secs(3_600);
 /// Time between two syncs under `weir.flush=interval`.
 pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long nothing must have been appended to a partition until its file is closed, and with it the space given back
@@ -65,6 +73,12 @@ struct Slot {
     warm: bool,
     /// It is to be synced, so that it can rest.
     resting: bool,
+    /// Whether it is in the list of those that write a producer snapshot.
+    snapshotting: bool,
+    /// Whether it is in the list of those that may have segments to delete.
+    cleaning: bool,
+    /// When somebody was told of timestamps of the future.
+    warned: Option<Instant>,
     last_append: Instant,
     /// What it has in `Shard::unwritten`.
     unwritten: u64,
@@ -212,9 +226,18 @@ pub(super) struct Shard {
     broken: Option<Arc<str>>,
     /// Reads that wait for the appends before them, each with its room in the queue.
     reads: VecDeque<(PartitionId, ReadRequest, Option<OwnedSemaphorePermit>)>,
-    flush_interval: bool,
+    /// Partitions that write a producer snapshot; the first one is moved on.
+    snapshots: VecDeque<PartitionId>,
+    /// Partitions whose idle producers are looked for; the first one is moved on.
+    expiring: VecDeque<PartitionId>,
+    /// Partitions that may have segments to delete; the first one is moved on.
+    cleaning: VecDeque<PartitionId>,
+    /// Frees what barriers forgot.
+    sweep: Sender<Vec<Forgotten>>,
+    config: ShardConfig,
     last_flush: Instant,
     last_expiry: Instant,
+    next_retention: Instant,
     done: Vec<Done>,
 }
 
@@ -228,7 +251,8 @@ impl Shard {
         number: usize,
         io: Box<dyn Io>,
         inbox: Receiver<(Request, Option<OwnedSemaphorePermit>)>,
-        flush_interval: bool,
+        sweep: Sender<Vec<Forgotten>>,
+        config: ShardConfig,
         tail_memory: TailMemory,
     ) -> Self {
         Self {
@@ -248,9 +272,14 @@ impl Shard {
             stopping: false,
             broken: None,
             reads: VecDeque::new(),
-            flush_interval,
+            snapshots: VecDeque::new(),
+            expiring: VecDeque::new(),
+            cleaning: VecDeque::new(),
+            sweep,
+            config,
             last_flush: instant(),
             last_expiry: instant(),
+            next_retention: instant() + config.retention_interval.min(FIRST_RETENTION_AFTER),
             done: Vec::new(),
         }
     }
@@ -284,15 +313,15 @@ impl Shard {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
-            let has_more = !self.inbox.is_empty() || !self.reads.is_empty();
+            let has_more = !self.inbox.is_empty() || !self.reads.is_empty() || self.has_chores();
             self.start_work(has_more);
             self.serve_reads();
-            self.expire_producers_if_due();
+            let has_chores = self.do_chores();
             self.rest_if_due();
             let wait = if self.unwritten >= MAX_UNWRITTEN && self.dirty.is_empty() && self.io.in_flight() > 0
             {
                 Wait::Block
-            } else if has_more || !self.inbox.is_empty() || !self.dirty.is_empty() {
+            } else if has_more || has_chores || !self.inbox.is_empty() || !self.dirty.is_empty() {
                 Wait::Poll
             } else {
                 Wait::Park(self.park_time())
@@ -301,31 +330,156 @@ impl Shard {
         }
     }
 
-    /// How long to sleep if nothing happens: until producers are to be looked at, or something
+    /// How long to sleep if nothing happens: until producers or old segments are to be looked at, or something
     /// written is to be synced by the clock.
     fn park_time(&self) -> Option<Duration> {
-        let expiry = EXPIRE_INTERVAL.saturating_sub(self.last_expiry.elapsed());
-        let flush = (self.flush_interval && !self.lazy.is_empty())
+        let expiry = self.config.expiry_interval.saturating_sub(self.last_expiry.elapsed());
+        let retention = self.next_retention.saturating_duration_since(instant());
+        let flush = (self.config.flush_interval && !self.lazy.is_empty())
             .then(|| FLUSH_INTERVAL.saturating_sub(self.last_flush.elapsed()));
         let rest = self.warm.front().map(|(due, _)| due.saturating_duration_since(instant()));
-        [flush, rest].into_iter().flatten().chain([expiry]).min()
+        [flush, rest].into_iter().flatten().chain([expiry, retention]).min()
+    }
+
+    fn has_chores(&self) -> bool {
+        !(self.snapshots.is_empty() && self.expiring.is_empty() && self.cleaning.is_empty())
+    }
+
+    /// What has no hurry, one small piece of each kind; whether there is more to do at once.
+    fn do_chores(&mut self) -> bool {
+        let now = instant();
+        if now.saturating_duration_since(self.last_expiry) >= self.config.expiry_interval {
+            self.last_expiry = now;
+            self.begin_expiry();
+        }
+        if now >= self.next_retention {
+            self.next_retention = now + self.config.retention_interval;
+            let ids: Vec<PartitionId> = self.slots.keys().copied().collect();
+            for id in ids {
+                self.look_for_old_segments(id);
+            }
+        }
+        let snapshots = self.move_snapshot_on();
+        let expiring = self.move_expiry_on();
+        let cleaning = self.move_cleaning_on();
+        snapshots || expiring || cleaning
     }
 
     /// A producer is forgotten by the wall clock alone; without this, each one that ever wrote here
     /// would stay in memory and in every snapshot.
-    fn expire_producers_if_due(&mut self) {
-        if self.last_expiry.elapsed() < EXPIRE_INTERVAL {
-            return;
+    fn begin_expiry(&mut self) {
+        self.expiring.clear();
+        for (id, slot) in &mut self.slots {
+            if let SlotState::Open(log) = &mut slot.state {
+                log.start_expiring_producers(clock::now());
+                self.expiring.push_back(*id);
+            }
         }
-        self.last_expiry = instant();
-        for slot in self.slots.values_mut() {
-            let SlotState::Open(log) = &mut slot.state else { continue };
-            let count = log.expire_producers(clock::now());
+    }
+
+    fn move_expiry_on(&mut self) -> bool {
+        let Some(id) = self.expiring.front().copied() else { return false };
+        let mut goes_on = false;
+        if let Some(slot) = self.slots.get_mut(&id)
+            && let SlotState::Open(log) = &mut slot.state
+        {
+            let count = log.expire_producers_slice(EXPIRY_SLICE);
             if count > 0 {
                 let (topic, partition) = (slot.spec.topic.as_str(), slot.spec.id.partition);
                 tracing::debug!(topic, partition, count, "idle producers forgotten");
             }
+            // Beside a snapshot nobody goes, and the next look comes in time.
+            goes_on = log.is_expiring_producers() && !log.is_writing_snapshot();
         }
+        if !goes_on {
+            self.expiring.pop_front();
+        }
+        !self.expiring.is_empty()
+    }
+
+    fn move_snapshot_on(&mut self) -> bool {
+        let Some(id) = self.snapshots.front().copied() else { return false };
+        let Some(slot) = self.slots.get_mut(&id) else {
+            self.snapshots.pop_front();
+            return true;
+        };
+        if let SlotState::Open(log) = &mut slot.state {
+            let again = log.snapshot_step(&mut *self.io);
+            if log.is_writing_snapshot() {
+                return again;
+            }
+        }
+        slot.snapshotting = false;
+        self.snapshots.pop_front();
+        !self.snapshots.is_empty()
+    }
+
+    fn look_for_old_segments(&mut self, id: PartitionId) {
+        if let Some(slot) = self.slots.get_mut(&id)
+            && !slot.cleaning
+        {
+            slot.cleaning = true;
+            self.cleaning.push_back(id);
+        }
+    }
+
+    /// Deletes some old segments of a partition. While a mirror owns it only what lies below its log start, which follows
+    /// the source's (law O5).
+    fn move_cleaning_on(&mut self) -> bool {
+        let Some(id) = self.cleaning.front().copied() else { return false };
+        let mut has_more = false;
+        if let Some(slot) = self.slots.get_mut(&id) {
+            if let SlotState::Open(log) = &mut slot.state {
+                let scope = match slot.leadership.read_only {
+                    Some(_) => DeletionScope::BelowLogStart,
+                    None => DeletionScope::Retention,
+                };
+                let (topic, partition) = (slot.spec.topic.as_str(), id.partition);
+                let now = clock::now();
+                match log.delete_old_segments(&mut *self.io, now, scope, DELETIONS_PER_TURN) {
+                    Ok(deleted) => {
+                        has_more = deleted.has_more;
+                        if deleted.segment_count > 0 {
+                            let (count, size) = (deleted.segment_count, deleted.size);
+                            let log_start_offset = log.view().log_start_offset.get();
+                            tracing::info!(
+                                topic,
+                                partition,
+                                count,
+                                size,
+                                log_start_offset,
+                                "old segments deleted"
+                            );
+                        }
+                        let silent = |warned: &Instant| warned.elapsed() < WARN_AGAIN_AFTER;
+                        if let Some(timestamp) = deleted.future_timestamp
+                            && !slot.warned.as_ref().is_some_and(silent)
+                        {
+                            slot.warned = Some(instant());
+                            tracing::warn!(
+                                topic,
+                                partition,
+                                timestamp = timestamp.get(),
+                                "a segment has a timestamp of the future: it does not expire by time before that, nor \
+                                 does anything behind it; weir.retention.future.by.file.age=true lets its age count"
+                            );
+                        }
+                    }
+                    Err(error) => {
+                        let error = describe(&error);
+                        tracing::error!(topic, partition, error, "old segments are not deleted");
+                    }
+                }
+            }
+            if !has_more {
+                slot.cleaning = false;
+            }
+        }
+        if !has_more {
+            self.cleaning.pop_front();
+        }
+        self.settle(id);
+        !self.cleaning.is_empty()
     }
 
     /// Takes in what has ended; false if the backend is broken, and nothing will end any more.
@@ -394,6 +548,11 @@ impl Shard {
         let (view, is_offline) = (*log.view(), log.is_offline());
         let has_work = log.has_unsent() || log.needs_sync();
         let cut = log.take_cut();
+        if log.is_writing_snapshot() && !slot.snapshotting {
+            slot.snapshotting = true;
+            self.snapshots.push_back(id);
+        }
+        let has_old_segments = log.has_segments_below_start();
         let failed = is_offline.then(|| {
             let reason: Arc<str> = match log.failure() {
                 Some(error) => Arc::from(describe(error)),
@@ -416,6 +575,9 @@ impl Shard {
         slot.answer();
         if has_work {
             self.mark_dirty(id);
+        }
+        if has_old_segments {
+            self.look_for_old_segments(id);
         }
         self.take_held(id);
     }
@@ -456,12 +618,18 @@ impl Shard {
                 self.reads.push_back((id, read, room));
                 return;
             }
-            Request::Run { id, changes, job } => {
+            Request::Run { id, may, job } => {
                 self.reopen_if_due(id);
-                match self.slots.get_mut(&id).map(|slot| &mut slot.state) {
-                    Some(SlotState::Open(log)) => job(Ok((log, &mut *self.io))),
-                    Some(SlotState::Failed { log, .. }) if !changes => job(Ok((log, &mut *self.io))),
-                    Some(SlotState::Failed { reason, .. } | SlotState::Offline { reason }) => {
+                let slot = self.slots.get_mut(&id);
+                match slot.map(|slot| (&slot.leadership.read_only, &mut slot.state)) {
+                    Some((Some(read_only), _)) if may == Run::ClientChange => {
+                        job(Err(PartitionError::ReadOnly { read_only: read_only.clone() }));
+                    }
+                    Some((_, SlotState::Open(log))) => job(Ok((log, &mut *self.io))),
+                    Some((_, SlotState::Failed { log, .. })) if may == Run::Look => {
+                        job(Ok((log, &mut *self.io)));
+                    }
+                    Some((_, SlotState::Failed { reason, .. } | SlotState::Offline { reason })) => {
                         job(Err(PartitionError::Offline { reason: Arc::clone(reason) }));
                     }
                     None => job(Err(PartitionError::ShutDown)),
@@ -575,11 +743,19 @@ impl Shard {
             max_leader_epoch: append.max_leader_epoch,
             may_start_transaction: false,
             transaction_version: TransactionVersion::Legacy,
+            records_checked: append.records_checked,
             now: clock::now(),
         };
         let PendingAppend { records, acks, reply, .. } = append;
         match log.append(&mut *self.io, records, &params) {
-            Ok(appended) => {
+            Ok(mut appended) => {
+                for barrier in &appended.barriers {
+                    report_barrier(&slot.spec.topic, id.partition, barrier);
+                }
+                if !appended.forgotten.is_empty() {
+                    // If it is full, or gone, this thread frees it.
+                    let _ = self.sweep.try_send(std::mem::take(&mut appended.forgotten));
+                }
                 if appended.tolerated_count > 0 {
                     let count = appended.tolerated_count;
                     tracing::debug!(
@@ -647,7 +823,7 @@ impl Shard {
     /// With `has_more` to do, what is submitted gets going meanwhile; else the caller waits for it, and the disk's backend
     /// may do it in this thread.
     fn start_work(&mut self, has_more: bool) {
-        let by_clock = self.flush_interval && self.last_flush.elapsed() >= FLUSH_INTERVAL;
+        let by_clock = self.config.flush_interval && self.last_flush.elapsed() >= FLUSH_INTERVAL;
         if by_clock {
             self.last_flush = instant();
             for id in std::mem::take(&mut self.lazy) {
@@ -689,7 +865,7 @@ impl Shard {
             } else if log.has_unsent() || (wanted && log.needs_sync()) {
                 slot.dirty = true;
                 self.stuck.push(id);
-            } else if log.needs_sync() && self.flush_interval && !slot.lazy {
+            } else if log.needs_sync() && self.config.flush_interval && !slot.lazy {
                 slot.lazy = true;
                 self.lazy.push(id);
             }
@@ -763,6 +939,9 @@ impl Shard {
             lazy: false,
             warm: false,
             resting: false,
+            snapshotting: false,
+            cleaning: false,
+            warned: None,
             last_append: instant(),
             unwritten: 0,
             refuse: None,
@@ -944,6 +1123,25 @@ impl Shard {
         }
         all
     }
+}
+
+/// Says what a barrier did.
+fn report_barrier(topic: &str, partition: i32, barrier: &BarrierApplied) {
+    let (offset, producers_expired) = (barrier.offset.get(), barrier.producers_expired);
+    let transactions_aborted = barrier.transactions_aborted.len();
+    if transactions_aborted == 0 {
+        tracing::info!(topic, partition, offset, producers_expired, "barrier: producers forgotten");
+        return;
+    }
+    // A stop ends them before its barrier: somebody else wrote this one.
+    tracing::warn!(
+        topic,
+        partition,
+        offset,
+        producers_expired,
+        transactions_aborted,
+        "barrier: producers forgotten, transactions that were still open aborted"
+    );
 }
 
 /// Opens the log of `spec`, making it if that is wanted.

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bounds;
+mod delete_records;
 mod demo;
 mod dump_log;
 mod golden;

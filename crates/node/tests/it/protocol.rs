@@ -21,6 +21,7 @@ use weir_wire::msg::{
 use weir_wire::produce::ProduceResponse;
 use weir_wire::{ApiKey, ErrorCode, Limits, StrBytes, decode};
 
+use crate::delete_records::delete_records;
 use crate::support::{Client, TestNode, batch, creatable, fetch_request, produce_request};
 
 #[tokio::test]
@@ -253,6 +254,17 @@ async fn ask(client: &mut Client, api: ApiKey, version: i16, topic_id: weir_wire
             let response = client.call_at(&request, version).await;
             let codes: Vec<i16> = response.topics.iter().map(|topic| topic.error_code).collect();
             assert_eq!(codes, [0, 36], "{version}");
+        }
+        ApiKey::DELETE_RECORDS => {
+            let mut request = delete_records("t", 0, 0);
+            request.topics.extend(delete_records("t", 9, 0).topics);
+            let response = client.call_at(&request, version).await;
+            let found: Vec<(i16, i64)> = response
+                .topics
+                .iter()
+                .map(|topic| (topic.partitions[0].error_code, topic.partitions[0].low_watermark))
+                .collect();
+            assert_eq!(found, [(0, 0), (3, -1)], "{version}");
         }
         ApiKey::INIT_PRODUCER_ID => {
             let mut request = InitProducerIdRequest::default();

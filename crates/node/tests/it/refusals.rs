@@ -16,6 +16,7 @@ use weir_wire::msg::{
 };
 use weir_wire::{ApiKey, ErrorCode, StrBytes, Uuid};
 
+use crate::delete_records::delete_records;
 use crate::support::{Client, NOW, TestNode, batch, creatable, fetch_request, idempotent, produce_request};
 
 const NOBODY: Uuid = Uuid::from_bytes([9; 16]);
@@ -131,6 +132,15 @@ async fn refuse(client: &mut Client, api: ApiKey, version: i16, topic_id: Uuid) 
             }
         }
         ApiKey::CREATE_TOPICS => refuse_topics(client, version).await,
+        ApiKey::DELETE_RECORDS => {
+            for (topic, before, code) in
+                [("none", 0, 3), ("t", 9, 1), ("t", -2, 1), ("__transaction_state", 0, 17)]
+            {
+                let response = client.call_at(&delete_records(topic, 0, before), version).await;
+                let found = &response.topics[0].partitions[0];
+                assert_eq!((found.error_code, found.low_watermark), (code, -1), "{version} {topic}");
+            }
+        }
         ApiKey::INIT_PRODUCER_ID => {
             for (id, code) in [("", 42), ("tx", 15)] {
                 let mut request = InitProducerIdRequest::default();

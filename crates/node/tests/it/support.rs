@@ -23,6 +23,9 @@ use weir_wire::{ErrorCode, Request, StrBytes};
 
 pub(crate) const NOW: i64 = 1_767_225_600_000;
 
+/// The records of these tests are old.
+const KEPT: &str = "log.retention.ms=-1";
+
 /// A node in this process.
 pub(crate) struct TestNode {
     pub(crate) server: Server,
@@ -37,7 +40,7 @@ impl TestNode {
         let overrides = Overrides {
             data_dir: Some(dir.to_path_buf()),
             listen: Some("127.0.0.1:0".to_owned()),
-            set: set.iter().map(|text| (*text).to_owned()).collect(),
+            set: [KEPT].iter().chain(set).map(|text| (*text).to_owned()).collect(),
             ..Overrides::default()
         };
         Self::start_config(Config::load(&overrides).unwrap()).await
@@ -124,7 +127,7 @@ impl Drop for Process {
 fn command(listen: &str, dir: &Path, set: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["serve", "--listen", listen, "--data-dir"]).arg(dir);
-    for option in set {
+    for option in [KEPT].iter().chain(set) {
         command.args(["--set", option]);
     }
     command
