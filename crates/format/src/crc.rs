@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_sum_of_two_parts_is_that_of_the_whole() {
-        let bytes: Vec<u8> = (0..3000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 23) as u8).collect();
+        let bytes: Vec<u8> = (0..3000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for cut in [0, 1, 6, 61, 1023, 2999, 3000] {
             let (first, second) = bytes.split_at(cut);
             let joined = crc32c_joined(crc32c(first), crc32c(second), second.len() as u64);
