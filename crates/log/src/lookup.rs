@@ -183,9 +183,10 @@ impl UnifiedLog {
                 (found, Some(timestamp), first)
             }
         };
-        // A batch lies below where a reader must stop, or behind it as a whole. Kafka: the latter is answered as if it were
-        // not there, though an earlier record might do.
-        let Some(FoundBatch { info, bytes }) = found.filter(|found| found.info.base_offset < end) else {
+        // A batch lies below where a reader must stop, or behind it as a whole; but for a log start inside of a batch, with an
+        // open transaction before it, where that is as much as may be read. Kafka: the latter is answered as if it were not
+        // there, though an earlier record might do.
+        let Some(FoundBatch { info, bytes }) = found.filter(|found| found.info.next_offset <= end) else {
             return Ok(OffsetSearch::Found(None));
         };
         Ok(OffsetSearch::Inside(BatchLookup { bytes, wanted, first, next_offset: info.next_offset }))
