@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;
-use weir_format::{LeaderEpoch, Offset};
+use weir_format::{LeaderEpoch, Offset, set_leader_epoch};
 use weir_log::{AppendParams, HotTail, Isolation, LogConfig, OpenOptions, TailMemory, UnifiedLog};
 
 use super::batches::{NOW, Source};
@@ -98,7 +98,10 @@ fn measure(
     while appended < total {
         let base = log.log_end_offset();
         let bytes = source.next(base)?;
-        let bytes = bytes.try_into_mut().unwrap_or_else(|bytes| BytesMut::from(&bytes[..]));
+        let mut bytes = bytes.try_into_mut().unwrap_or_else(|bytes| BytesMut::from(&bytes[..]));
+        for batch in bytes.chunks_exact_mut(BATCH) {
+            set_leader_epoch(batch, LeaderEpoch::ZERO)?;
+        }
         let set_size = u64::try_from(bytes.len())?;
         places.push((appended, base));
         log.append(io, bytes, &params)?;

@@ -349,6 +349,12 @@ mod tests {
                 let stable = index.entries().last().map(|entry| entry.last_stable_offset);
                 prop_assert_eq!(complete, stable.is_some_and(|stable| stable >= at(from + size)));
                 index.truncate_to(at(cut));
+                // As if no more had ever been in it.
+                let mut anew = TransactionIndex::new();
+                for entry in index.entries() {
+                    prop_assert!(anew.append(*entry));
+                }
+                prop_assert_eq!(&index, &anew);
             }
         }
 

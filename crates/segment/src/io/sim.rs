@@ -133,6 +133,11 @@ impl SimDisk {
         self.state().reads
     }
 
+    /// How many files were opened so far, those included that were not there.
+    pub fn open_count(&self) -> u64 {
+        self.state().opens
+    }
+
     /// Turns the machine off with change number `op`: that one may have happened or not, as any unsynced one, and
     /// everything after it fails. Then call [`SimDisk::crash`].
     pub fn crash_at(&self, op: u64) {

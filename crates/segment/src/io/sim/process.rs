@@ -235,6 +235,7 @@ impl Io for SimIo {
     fn open(&mut self, path: &Path, how: Open) -> Result<FileId, IoError> {
         let failed = |kind| IoError::os(Operation::Open, path, None, os_error(kind));
         let mut state = self.running(Operation::Open, path)?;
+        state.opens += 1;
         let found = match state.entry(path) {
             Some(Entry::Dir(_)) => return Err(failed(std::io::ErrorKind::IsADirectory)),
             Some(Entry::File(inode)) => Some(inode),
