@@ -49,7 +49,9 @@ pub(crate) fn run(options: &FuzzOptions) -> Result<ExitCode> {
 fn targets() -> Vec<(&'static str, Oracle)> {
     [
         weir_format::fuzzing::TARGETS,
+        weir_log::fuzzing::TARGETS,
         weir_psm::fuzzing::TARGETS,
+        weir_recovery::fuzzing::TARGETS,
         weir_segment::fuzzing::TARGETS,
         weir_wire::fuzzing::TARGETS,
     ]

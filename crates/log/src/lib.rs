@@ -63,6 +63,8 @@
 mod append;
 mod config;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gate;
 mod lookup;
 mod tail;

@@ -51,6 +51,8 @@
 pub mod cut;
 pub mod epochs;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod inspect;
 mod leftovers;
 mod loader;

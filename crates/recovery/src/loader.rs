@@ -624,6 +624,15 @@ impl<'a> Load<'a> {
             return None;
         }
         let mut epochs = replay.witness.cache().clone();
+        // No batch says anything of an epoch that has none, so the checkpoint's word for one at the log end stands.
+        let newest = self.known.epochs.as_ref().and_then(|known| {
+            known.entries().iter().rfind(|entry| entry.start_offset <= log_end_offset).copied()
+        });
+        if let Some(newest) = newest.filter(|newest| newest.start_offset == log_end_offset)
+            && epochs.latest().is_none_or(|latest| newest.epoch > latest.epoch)
+        {
+            epochs.assign(newest.epoch, log_end_offset);
+        }
         epochs.truncate_from_start(start);
         let changed = !(self.known.epochs_absent && epochs.entries().is_empty());
         Some((epochs, changed))

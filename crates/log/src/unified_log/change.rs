@@ -62,6 +62,14 @@ impl UnifiedLog {
             .as_ref()
             .and_then(|found| RecordBatch::parse_without_crc(&found.bytes).ok())
             .map(|batch| LastBatch::of(&batch));
+        // All that was known began at the log start, or would have; what is left was written under an epoch as well.
+        if let (None, Some(epoch)) = (self.latest_epoch(), self.last_batch.and_then(|last| last.leader_epoch))
+        {
+            self.epochs.assign(epoch, self.log_start_offset);
+            self.epochs_unsaved = true;
+            let saved = self.save_epochs(io);
+            self.or_offline(saved)?;
+        }
         self.all_synced();
         Ok(())
     }

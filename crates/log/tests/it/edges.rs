@@ -611,7 +611,7 @@ fn a_bad_sector_in_any_file_is_said_and_never_taken_for_nothing() {
 
 /// What a consumer of Kafka's own, of any kind, delivers of a response: ids are aborted from their first offset on, and
 /// stop being so at an ABORT of theirs.
-fn delivered(read: &weir_log::Read) -> Vec<Offset> {
+pub(crate) fn delivered(read: &weir_log::Read) -> Vec<Offset> {
     let mut listed = read.aborted.clone();
     let mut ids = Vec::new();
     let mut out = Vec::new();
@@ -636,7 +636,7 @@ fn delivered(read: &weir_log::Read) -> Vec<Offset> {
 }
 
 /// The data batches of a log that are committed, by looking ahead from each to what ends its transaction.
-fn committed(log: &[BytesMut], end: Offset) -> Vec<Offset> {
+pub(crate) fn committed(log: &[BytesMut], end: Offset) -> Vec<Offset> {
     let batches: Vec<RecordBatch<'_>> = log.iter().map(|bytes| RecordBatch::parse(bytes).unwrap()).collect();
     let is_committed = |(index, batch): (usize, &RecordBatch<'_>)| {
         let ends = |later: &&RecordBatch<'_>| {

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on should fail loudly")]
 
 mod aborted;
+mod b3;
+mod cases;
 mod crash;
 mod crash_enumeration;
 mod edges;
@@ -11,6 +13,7 @@ mod golden;
 mod golden_reads;
 mod laws;
 mod retention;
+mod simulation;
 mod snapshots;
 mod splits;
 mod support;
