@@ -14,7 +14,7 @@ use weir_format::Offset;
 
 use crate::io::buffer::{BufferPool, PoolBuffer};
 use crate::io::{At, BLOCK_SIZE, Done, FileId, Io, IoError, Op, Operation, SyncKind, Ticket};
-use crate::walk::to_u64;
+use crate::units::{block_start, to_u64, to_usize};
 
 /// The most that one write carries, in bytes.
 const MAX_WRITE: usize = 1 << 20;
@@ -60,14 +60,6 @@ pub(crate) fn again(error: &IoError) -> IoError {
         }
         IoError::Misuse { at, rule } => IoError::Misuse { at: at.clone(), rule },
     }
-}
-
-fn to_usize(size: u64) -> usize {
-    usize::try_from(size).unwrap_or(usize::MAX)
-}
-
-fn block_start(position: u64) -> u64 {
-    position / BLOCK_SIZE * BLOCK_SIZE
 }
 
 fn is_at_border(position: u64) -> bool {

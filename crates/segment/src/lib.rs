@@ -60,6 +60,7 @@ mod metadata_files;
 mod offset_index;
 mod time_index;
 mod transaction_index;
+mod units;
 mod walk;
 
 pub use appender::{ticket, ticket_owner};

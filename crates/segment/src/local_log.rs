@@ -19,7 +19,8 @@ use crate::layout::{FileKind, SegmentFileName, Stage};
 use crate::log_segment::{LogSegment, Scan, UsedSegment};
 use crate::time_index::TimestampOffset;
 use crate::transaction_index::{AbortedTransaction, TransactionIndex};
-use crate::walk::{BatchInfo, BatchWalker, to_u64};
+use crate::units::to_u64;
+use crate::walk::{BatchInfo, BatchWalker};
 
 /// How many readers' places are remembered, so that reading on needs no index.
 const REMEMBERED_PLACES: usize = 8;

@@ -17,7 +17,8 @@ use crate::layout::{FileKind, file_path};
 use crate::offset_index::{self, IndexError, OffsetIndex};
 use crate::time_index::{self, TimeIndex, TimestampOffset};
 use crate::transaction_index::{self, AbortedTransaction, TransactionBlock, TransactionIndex};
-use crate::walk::{BatchInfo, HeaderWalker, WalkError, to_u64};
+use crate::units::to_u64;
+use crate::walk::{BatchInfo, HeaderWalker, WalkError};
 
 /// An index is built again if more than this many batches lie behind its last entry.
 const MOST_UNINDEXED: usize = 1_000;

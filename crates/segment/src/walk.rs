@@ -6,6 +6,7 @@ use weir_format::{
 };
 
 use crate::io::{FileId, Io, IoError, exact};
+use crate::units::to_u64;
 
 /// How much a walk over headers reads at once, in bytes.
 const HEADER_CHUNK: usize = 16 * 1024;
@@ -55,10 +56,6 @@ impl BatchInfo {
     pub fn end(&self) -> u64 {
         self.position.saturating_add(self.size)
     }
-}
-
-pub(crate) fn to_u64(size: usize) -> u64 {
-    u64::try_from(size).unwrap_or(u64::MAX)
 }
 
 /// Walks headers; the bytes between them are not read where they are large, and no CRC is checked.

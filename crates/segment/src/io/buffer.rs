@@ -25,6 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use crate::units::to_u64;
+
 /// What the first byte of every buffer is aligned to, and what every capacity is a multiple of, in bytes.
 pub const ALIGNMENT: usize = 4096;
 
@@ -84,10 +86,6 @@ pub struct BufferCounters {
     pub kept_size: u64,
 }
 
-fn as_u64(size: usize) -> u64 {
-    u64::try_from(size).unwrap_or(u64::MAX)
-}
-
 /// The class with room for `capacity`, and its capacity.
 fn class_of(capacity: usize) -> Option<(usize, usize)> {
     (0..CLASSES).map(|class| (class, SMALLEST << class)).find(|(_, size)| capacity <= *size)
@@ -142,7 +140,7 @@ impl BufferPool {
             }
         };
         shared.live.fetch_add(1, Ordering::Relaxed);
-        shared.live_size.fetch_add(as_u64(storage.capacity), Ordering::Relaxed);
+        shared.live_size.fetch_add(to_u64(storage.capacity), Ordering::Relaxed);
         PoolBuffer { storage, len: 0, shared: Arc::clone(shared) }
     }
 
@@ -155,7 +153,7 @@ impl BufferPool {
             freed: shared.freed.load(Ordering::Relaxed),
             live: shared.live.load(Ordering::Relaxed),
             live_size: shared.live_size.load(Ordering::Relaxed),
-            kept_size: as_u64(shared.kept().size),
+            kept_size: to_u64(shared.kept().size),
         }
     }
 }
@@ -173,7 +171,7 @@ impl Shared {
 
     fn give_back(&self, storage: Storage) {
         self.live.fetch_sub(1, Ordering::Relaxed);
-        self.live_size.fetch_sub(as_u64(storage.capacity), Ordering::Relaxed);
+        self.live_size.fetch_sub(to_u64(storage.capacity), Ordering::Relaxed);
         let class = class_of(storage.capacity).filter(|(_, size)| *size == storage.capacity);
         let mut kept = self.kept();
         let size = kept.size + storage.capacity;
@@ -310,7 +308,7 @@ mod tests {
         assert_eq!((pool.counters().live, pool.counters().kept_size), (1, 0));
         let thread = std::thread::Builder::new().spawn(move || assert_eq!(part, "34")).unwrap();
         thread.join().unwrap();
-        assert_eq!((pool.counters().live, pool.counters().kept_size), (0, as_u64(SMALLEST)));
+        assert_eq!((pool.counters().live, pool.counters().kept_size), (0, to_u64(SMALLEST)));
         let again = pool.take(SMALLEST);
         assert!(again.is_empty());
         let expected = BufferCounters {
@@ -318,7 +316,7 @@ mod tests {
             reused: 1,
             freed: 0,
             live: 1,
-            live_size: as_u64(SMALLEST),
+            live_size: to_u64(SMALLEST),
             kept_size: 0,
         };
         assert_eq!(pool.counters(), expected);
@@ -339,7 +337,7 @@ mod tests {
         drop(many);
         drop(pool.take(LARGEST + 1));
         let counters = pool.counters();
-        assert_eq!(counters.kept_size, as_u64(3 * SMALLEST));
+        assert_eq!(counters.kept_size, to_u64(3 * SMALLEST));
         assert_eq!((counters.allocated, counters.freed, counters.live), (11, 8, 0));
     }
 

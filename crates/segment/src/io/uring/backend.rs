@@ -42,6 +42,7 @@ use crate::io::{
     Advice, At, BLOCK_SIZE, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation,
     PREALLOCATION_FIRST, PREALLOCATION_MOST, SyncKind, Ticket, Wait, names,
 };
+use crate::units::{block_end, block_start, to_u64, to_usize};
 
 /// [`BLOCK_SIZE`], to index memory.
 const BLOCK: usize = buffer::ALIGNMENT;
@@ -221,22 +222,6 @@ enum Tag {
     Bell,
 }
 
-fn as_u64(size: usize) -> u64 {
-    u64::try_from(size).unwrap_or(u64::MAX)
-}
-
-fn as_usize(size: u64) -> usize {
-    usize::try_from(size).unwrap_or(usize::MAX)
-}
-
-fn block_start(at: u64) -> u64 {
-    at / BLOCK_SIZE * BLOCK_SIZE
-}
-
-fn block_end(at: u64) -> u64 {
-    at.checked_next_multiple_of(BLOCK_SIZE).unwrap_or(u64::MAX)
-}
-
 /// Whether it did not fail, but did not happen either.
 fn is_passing(error: &Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED))
@@ -252,7 +237,7 @@ fn direct_alignment(file: &File) -> Result<usize, String> {
         && StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::DIOALIGN)
     {
         let (memory, offset) =
-            (as_usize(statx.stx_dio_mem_align.into()), u64::from(statx.stx_dio_offset_align));
+            (to_usize(statx.stx_dio_mem_align.into()), u64::from(statx.stx_dio_offset_align));
         return match (memory, offset) {
             (0, _) | (_, 0) => Err("this file system has no direct I/O".to_string()),
             (memory, offset) if BLOCK.is_multiple_of(memory) && BLOCK_SIZE.is_multiple_of(offset) => {
@@ -614,7 +599,7 @@ impl UringIo {
         at: u64,
         bytes: &Bytes,
     ) -> Result<Option<u32>, IoError> {
-        let end = at.saturating_add(as_u64(bytes.len()));
+        let end = at.saturating_add(to_u64(bytes.len()));
         let Some(append) = self.append(id) else { return self.write_now(id, at, bytes).map(Some) };
         if append.direct.is_none() {
             return self.write_now(id, at, bytes).map(Some);
@@ -663,7 +648,7 @@ impl UringIo {
         };
         let (alignment, reach) = (direct.unwrap_or(BLOCK), *reach);
         let start = block_start(at);
-        let before = as_usize(at - start);
+        let before = to_usize(at - start);
         if before == 0 && bytes.as_ptr().addr().is_multiple_of(alignment) {
             let whole = bytes.len() / BLOCK * BLOCK;
             if whole == bytes.len() {
@@ -675,7 +660,7 @@ impl UringIo {
                     taken: whole,
                 });
             }
-            let last_at = start.saturating_add(as_u64(whole));
+            let last_at = start.saturating_add(to_u64(whole));
             let last = self.last_block(descriptor, last_at, &bytes[whole..], reach)?.freeze();
             let (first, second) =
                 if whole == 0 { (last, Bytes::new()) } else { (bytes.slice(..whole), last) };
@@ -694,7 +679,7 @@ impl UringIo {
         assert!(copied == to_copy, "the buffer has room for the whole write");
         let rest = &bytes[to_copy..taken];
         if !rest.is_empty() {
-            let last_at = start.saturating_add(as_u64(before + to_copy));
+            let last_at = start.saturating_add(to_u64(before + to_copy));
             if before + to_copy < BLOCK && before > 0 {
                 // First and last block are the same one, which was read; behind what is asked to be written it is zeros.
                 let at = before + to_copy;
@@ -719,7 +704,7 @@ impl UringIo {
     ) -> Result<PoolBuffer, Error> {
         let mut block = self.pool.take(BLOCK);
         let memory = &mut block.as_mut_capacity()[..BLOCK];
-        if reach > at.saturating_add(as_u64(bytes.len())) {
+        if reach > at.saturating_add(to_u64(bytes.len())) {
             self.read_block(descriptor, at, memory)?;
         } else {
             memory[bytes.len()..].fill(0);
@@ -768,7 +753,7 @@ impl UringIo {
 
     fn wrote(&mut self, id: FileId, at: u64, count: usize) {
         if let Some(append) = self.append(id) {
-            append.end = append.end.max(at.saturating_add(as_u64(count)));
+            append.end = append.end.max(at.saturating_add(to_u64(count)));
             append.reach = append.reach.max(append.end);
             append.allocated = append.allocated.max(append.end);
         }
@@ -782,7 +767,7 @@ impl UringIo {
         }
         let held = std::mem::take(&mut append.held);
         self.held -= held.len();
-        let needed = held.iter().map(|held| held.at.saturating_add(as_u64(held.bytes.len()))).max();
+        let needed = held.iter().map(|held| held.at.saturating_add(to_u64(held.bytes.len()))).max();
         if self.check_writable(Operation::Write, id, None).is_ok() {
             // All at once if it can be; what fails, fails for each write by itself.
             let _ = self.allocate(id, needed.unwrap_or(0));
@@ -808,14 +793,14 @@ impl UringIo {
             Some(append) => (append.direct.is_some(), append.end),
             None => (false, u64::MAX),
         };
-        let wanted = into.len().min(as_usize(end.saturating_sub(at)));
+        let wanted = into.len().min(to_usize(end.saturating_sub(at)));
         if wanted == 0 {
             return self.finish(ticket, Op::Read { file: id, at, into }, Ok(0));
         }
         let (request, tag);
         if direct {
             let start = block_start(at);
-            let before = as_usize(at - start);
+            let before = to_usize(at - start);
             // What does not fit into one buffer is a short count.
             let wanted = wanted.min(buffer::LARGEST - before);
             let most = (before + wanted).next_multiple_of(BLOCK);
@@ -1027,7 +1012,7 @@ impl UringIo {
         let Request::Write { file, at: start, first, second } = request else {
             unreachable!("a write was requested")
         };
-        let count = result.as_ref().map_or(0, |count| as_usize(u64::from(*count)));
+        let count = result.as_ref().map_or(0, |count| to_usize(u64::from(*count)));
         let passing = match &result {
             Ok(_) => count > 0 && count <= before,
             Err(error) => is_passing(error),
@@ -1075,7 +1060,7 @@ impl UringIo {
     /// Writes all of both parts.
     fn write_blocking(file: &File, at: u64, first: &[u8], second: &[u8]) -> Result<usize, Error> {
         file.write_all_at(first, at)?;
-        file.write_all_at(second, at.saturating_add(as_u64(first.len())))?;
+        file.write_all_at(second, at.saturating_add(to_u64(first.len())))?;
         Ok(first.len() + second.len())
     }
 
@@ -1087,7 +1072,7 @@ impl UringIo {
             unreachable!("a read was requested")
         };
         let passing = match &result {
-            Ok(count) => *count > 0 && as_usize(u64::from(*count)) <= before,
+            Ok(count) => *count > 0 && to_usize(u64::from(*count)) <= before,
             Err(error) => is_passing(error),
         };
         if passing && attempts < ATTEMPTS {
@@ -1105,7 +1090,7 @@ impl UringIo {
                 }
             }
         } else {
-            result.map(|count| as_usize(u64::from(count)))
+            result.map(|count| to_usize(u64::from(count)))
         };
         let (into, result) = match (memory, into) {
             (Memory::Caller(into), _) => (into, result),
