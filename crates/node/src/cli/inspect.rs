@@ -101,7 +101,9 @@ impl Inspect {
     ///
     /// # Errors
     /// A [`Failure`] if there is nothing to look at, or the output takes no more.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(mut self) -> Result<ExitCode, Failure> {
+        // A partition has its name from its directory, also where that is ".", and a remedy is copied to elsewhere.
+        self.path = std::path::absolute(&self.path).unwrap_or(self.path);
         let stop = Arc::new(AtomicBool::new(false));
         let total = progress::size_below(&self.path);
         let bar = Bar::new("looking", total);
@@ -219,6 +221,8 @@ impl std::error::Error for InspectError {}
 
 /// Looks at what is at `path` and hands over each piece as it was looked at; one that is handed over is not held.
 ///
+/// Inputs: an absolute path; the names of the directories in it say whose partition it is.
+///
 /// Cost: reads every segment once. Memory: a few MiB, and what is known of the producers of one partition.
 ///
 /// # Errors
@@ -253,9 +257,7 @@ pub fn look(
 
 /// The log directory around a partition's directory.
 fn log_dir_of(files: &dyn Files, partition: &Path) -> LogDir {
-    // A bare name has its directory around it all the same.
-    let absolute = std::path::absolute(partition).unwrap_or_else(|_| partition.to_path_buf());
-    match absolute.parent() {
+    match partition.parent() {
         Some(parent) if matches!(files.entry(parent), Ok(Some(Entry::Directory))) => {
             LogDir::read(files, parent)
         }
@@ -317,11 +319,10 @@ impl Looking<'_> {
                 && weir_segment::layout::file_name(name.base_offset, name.kind) == name_of(path)
         });
         if let Some(name) = segment {
-            let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-            let dir = absolute.parent().unwrap_or(&absolute);
+            let dir = path.parent().unwrap_or(path);
             let log_dir = log_dir_of(inspection.files, dir);
             let mut report = analyse::partition(inspection, dir, &log_dir, Some(name.base_offset.get()));
-            let of_file = |finding: &Finding| finding.file.as_deref().is_none_or(|file| file == absolute);
+            let of_file = |finding: &Finding| finding.file.as_deref().is_none_or(|file| file == path);
             report.findings.retain(of_file);
             return self.partition(report);
         }

@@ -676,7 +676,7 @@ impl<'a> Analysis<'a> {
     fn summarise(&mut self, batch: &RecordBatch<'_>) {
         let batches = &mut self.report.batches;
         count(&mut batches.magic, 2);
-        count_text(&mut batches.codec, batch.codec());
+        count_codec(&mut batches.codec, batch.codec());
         let kind = match (batch.is_control(), batch.is_transactional(), batch.producer_id()) {
             (true, _, _) => Some(&mut batches.control),
             (false, true, _) => Some(&mut batches.transactional),
@@ -1285,6 +1285,18 @@ fn count<K: Ord>(counts: &mut BTreeMap<K, u64>, key: K) {
 
 fn count_text(counts: &mut BTreeMap<String, u64>, key: impl ToString) {
     count(counts, key.to_string());
+}
+
+/// As [`count_text`], for each of many batches.
+fn count_codec(counts: &mut BTreeMap<String, u64>, codec: Codec) {
+    let name = match codec {
+        Codec::None => "none",
+        _ => return count_text(counts, codec),
+    };
+    match counts.get_mut(name) {
+        Some(count) => *count = count.saturating_add(1),
+        None => count_text(counts, codec),
+    }
 }
 
 /// A path as a shell takes it.
