@@ -203,6 +203,10 @@ pub(super) fn check(world: &mut World, prefix: &str, client: Client, address: &s
     let start = Instant::now();
     let answers = read(world, client, address, jobs);
     println!("# {prefix}: {} reads by {}, {:.1} s", jobs.len(), client.name(), start.elapsed().as_secs_f64());
+    let answers = match answers {
+        Ok(answers) => answers,
+        Err(error) => return world.report.check(&format!("{prefix}.{}", client.name()), Err(error)),
+    };
     let mut results: BTreeMap<String, Result<()>> = BTreeMap::new();
     for (number, job) in jobs.iter().enumerate().filter(|(_, job)| client.can(job)) {
         let group = job.topic.split('.').next().unwrap_or_default();
@@ -211,10 +215,7 @@ pub(super) fn check(world: &mut World, prefix: &str, client: Client, address: &s
         if result.is_err() {
             continue;
         }
-        *result = match &answers {
-            Ok(answers) => as_wanted(job, client, answers.get(&number)).with_context(|| job.to_string()),
-            Err(error) => Err(anyhow::anyhow!("{error:#}")),
-        };
+        *result = as_wanted(job, client, answers.get(&number)).with_context(|| job.to_string());
     }
     for (name, result) in results {
         world.report.check(&name, result);

@@ -92,7 +92,9 @@ impl Given {
 pub(super) fn check(world: &mut World) -> Result<Served> {
     let given = given()?;
     let mut found = Node::start_new(world, "found")?;
-    let topics = given.iter().map(|one| format!("{}:{}", one.topic, one.config)).collect::<Vec<_>>();
+    // Kafka's own logs are older than a broker keeps its logs by default.
+    let topics =
+        given.iter().map(|one| format!("{}:retention.ms=-1,{}", one.topic, one.config)).collect::<Vec<_>>();
     let address = found.address();
     let arguments: Vec<&str> =
         std::iter::once(address.as_str()).chain(topics.iter().map(String::as_str)).collect();
