@@ -21,7 +21,8 @@
 //! - **D6** Interrupted system calls never escape. Would-block never escapes.
 //! - **D7** Buffers come back in [`Done`] even on error.
 //! - **D8** Reads past the end are short, not errors; the caller decides what missing means. A read fills a prefix of
-//!   a buffer that the caller has already initialised, so no uninitialised memory crosses the seam.
+//!   a buffer that the caller has already initialised, so no uninitialised memory crosses the seam. What lies behind that
+//!   prefix may have changed.
 //! - **D9** [`Io::close`] and drop wait for what is in flight. What completed while `close` waited is delivered by the
 //!   next [`Io::reap`].
 //! - **D10** Every error carries operation, path, position and, where there is one, the error of the operating system
@@ -53,6 +54,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+pub mod ahead;
 pub mod buffer;
 pub mod durable;
 pub mod exact;

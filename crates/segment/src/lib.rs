@@ -52,6 +52,7 @@ mod config;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod index_builder;
 pub mod io;
 pub mod layout;
 mod local_log;
@@ -66,6 +67,7 @@ mod walk;
 pub use appender::{ticket, ticket_owner};
 pub use config::{SegmentConfig, SegmentConfigError};
 pub use error::SegmentError;
+pub use index_builder::IndexBuilder;
 pub use local_log::{FoundBatch, LocalLog, LogAppend, ReadSlice, Tail, TimestampAnswer};
 pub use log_segment::LogSegment;
 pub use metadata_files::{

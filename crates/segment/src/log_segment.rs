@@ -12,6 +12,7 @@ use weir_format::{BatchError, Offset, TimestampMs};
 
 use crate::config::SegmentConfig;
 use crate::error::SegmentError;
+use crate::index_builder::{self, Growing, IndexBuilder};
 use crate::io::{FileId, Io, IoError, Open, SyncKind, durable, exact};
 use crate::layout::{FileKind, file_path};
 use crate::offset_index::{self, IndexError, OffsetIndex};
@@ -317,25 +318,12 @@ impl UsedSegment {
     }
 
     fn index(&mut self, config: &SegmentConfig, batch: &BatchInfo) {
-        let here = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
-        let before = self.largest_timestamp.flatten();
-        let largest = match before {
-            Some(before) if before.timestamp >= here.timestamp => Some(before),
-            _ if here.timestamp.get() < 0 => before,
-            _ => Some(here),
-        };
-        self.largest_timestamp = Some(largest);
         let Indexes::Memory { offsets, times } = &mut self.indexes else {
             unreachable!("the indexes of a segment that is written are in memory")
         };
-        if self.bytes_since_index_entry > u64::from(config.index_interval_bytes) {
-            offsets.append(batch.last_offset, batch.position);
-            if let Some(largest) = largest {
-                times.append(largest);
-            }
-            self.bytes_since_index_entry = 0;
-        }
-        self.bytes_since_index_entry = self.bytes_since_index_entry.saturating_add(batch.size);
+        let mut largest = self.largest_timestamp.flatten();
+        index_builder::note((offsets, times), &mut largest, &mut self.bytes_since_index_entry, config, batch);
+        self.largest_timestamp = Some(largest);
     }
 
     /// Adds an aborted transaction to the index of this segment, in memory: the file follows when the segment is left or
@@ -395,18 +383,34 @@ impl UsedSegment {
     // Opening and closing.
 
     /// Makes the segment one that can be appended to: indexes in memory, its batches behind the last entry looked at.
-    pub(crate) fn activate(&mut self, io: &mut dyn Io, config: &SegmentConfig) -> Result<Scan, SegmentError> {
+    ///
+    /// `walked`: what a walk over all of its batches has built; no batch is looked at again, and no index file.
+    pub(crate) fn activate(
+        &mut self,
+        io: &mut dyn Io,
+        config: &SegmentConfig,
+        walked: Option<IndexBuilder>,
+    ) -> Result<Scan, SegmentError> {
         let file = self.writable_log(io)?;
         self.close_index_files(io)?;
         self.size = io.len(file)?;
         self.bytes_since_index_entry = 0;
         self.first_timestamp = None;
-        let scan = match self.load_indexes(io)? {
-            Some(scan) => scan,
-            None => self.build_indexes(io, config)?,
+        let scan = match walked {
+            Some(walked) if walked.base_offset() == self.base_offset && walked.size() == self.size => {
+                self.adopt_indexes(walked)
+            }
+            // Whoever walked it had no trust in the files.
+            Some(_) => self.build_indexes(io, config)?,
+            None => match self.load_indexes(io)? {
+                Some(scan) => scan,
+                None => self.build_indexes(io, config)?,
+            },
         };
         self.size = scan.valid_size;
-        self.load_first_timestamp(io)?;
+        if self.first_timestamp.is_none() {
+            self.load_first_timestamp(io)?;
+        }
         if self.transactions.is_none() {
             match self.read_transactions(io) {
                 Ok(index) => self.transactions = Some(index),
@@ -415,6 +419,17 @@ impl UsedSegment {
             }
         }
         Ok(scan)
+    }
+
+    /// Takes the indexes that a walk has built.
+    fn adopt_indexes(&mut self, walked: IndexBuilder) -> Scan {
+        let scan = Scan { valid_size: walked.size(), next_offset: walked.next_offset(), stopped_by: None };
+        let (Growing { offsets, times, largest, bytes_since_entry }, first_timestamp) = walked.into_parts();
+        self.indexes = Indexes::Memory { offsets, times };
+        self.largest_timestamp = Some(largest);
+        self.bytes_since_index_entry = bytes_since_entry;
+        self.first_timestamp = Some(first_timestamp);
+        scan
     }
 
     /// The indexes of the files, if they are good, and what is behind their last entries.
@@ -1248,7 +1263,7 @@ fn read_if_small(io: &mut dyn Io, path: &Path) -> Result<Option<Bytes>, IoError>
 }
 
 /// Writes an index file whole, cut to its exact size, and syncs it. Its name needs no sync: a missing one is built again.
-fn write_index(io: &mut dyn Io, path: &Path, bytes: Bytes) -> Result<(), IoError> {
+pub(crate) fn write_index(io: &mut dyn Io, path: &Path, bytes: Bytes) -> Result<(), IoError> {
     let file = io.open(path, Open::CreateOrOpen)?;
     let size = to_u64(bytes.len());
     let written = exact::write_all(io, file, 0, bytes)

@@ -8,8 +8,12 @@ use weir_format::{
 use crate::io::{FileId, Io, IoError, exact};
 use crate::units::to_u64;
 
-/// How much a walk over headers reads at once, in bytes.
+/// How much a walk over headers reads at first, in bytes.
 const HEADER_CHUNK: usize = 16 * 1024;
+
+/// How much it reads at once at most, in bytes: where one header follows close on another, a large read costs less than
+/// many small ones.
+const HEADER_CHUNK_MOST: usize = 1024 * 1024;
 
 /// How much a walk over whole batches reads at once, in bytes.
 const BATCH_CHUNK: usize = 1024 * 1024;
@@ -59,6 +63,8 @@ impl BatchInfo {
 }
 
 /// Walks headers; the bytes between them are not read where they are large, and no CRC is checked.
+///
+/// Memory: one read, of 16 KiB at first and of 1 MiB at most.
 #[derive(Debug)]
 pub struct HeaderWalker {
     file: FileId,
@@ -66,12 +72,14 @@ pub struct HeaderWalker {
     end: u64,
     chunk: BytesMut,
     chunk_at: u64,
+    /// How much is read next.
+    step: usize,
 }
 
 impl HeaderWalker {
     /// From a position where a batch starts to `end`.
     pub fn new(file: FileId, position: u64, end: u64) -> HeaderWalker {
-        HeaderWalker { file, position, end, chunk: BytesMut::new(), chunk_at: position }
+        HeaderWalker { file, position, end, chunk: BytesMut::new(), chunk_at: position, step: HEADER_CHUNK }
     }
 
     /// Where the next batch starts.
@@ -92,7 +100,10 @@ impl HeaderWalker {
         let need = usize::try_from(rest).unwrap_or(usize::MAX).min(HEADER_SIZE);
         let mut skip = usize::try_from(position.wrapping_sub(self.chunk_at)).unwrap_or(usize::MAX);
         if skip.checked_add(need).is_none_or(|end| end > self.chunk.len()) {
-            let size = usize::try_from(rest).unwrap_or(usize::MAX).min(HEADER_CHUNK);
+            // Of large batches the bytes between headers are not wanted.
+            let follows = !self.chunk.is_empty() && skip <= self.chunk.len().saturating_mul(2);
+            self.step = if follows { (self.step * 2).min(HEADER_CHUNK_MOST) } else { HEADER_CHUNK };
+            let size = usize::try_from(rest).unwrap_or(usize::MAX).min(self.step);
             self.chunk = exact::read_up_to(io, self.file, position, size)?;
             self.chunk_at = position;
             skip = 0;

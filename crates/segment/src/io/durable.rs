@@ -100,7 +100,10 @@ pub fn replace_all(
 /// The first error of a sync, in the order of `files`, after all of them have ended. Each file answers for itself: one
 /// that failed is poisoned (D5), the others are durable and usable.
 pub fn sync_many(io: &mut dyn Io, files: &[FileId]) -> Result<(), IoError> {
-    let mine = |ticket: Ticket| usize::try_from(ticket.0.checked_sub(Ticket::EXACT.0)?.checked_sub(1)?).ok();
+    let mine = |ticket: Ticket| {
+        let number = ticket.0.checked_sub(Ticket::EXACT.0)?.checked_sub(1)?;
+        usize::try_from(number).ok().filter(|number| *number < files.len())
+    };
     let (mut done, mut others) = (Vec::new(), Vec::new());
     let mut failed: BTreeMap<usize, IoError> = BTreeMap::new();
     let (mut submitted, mut left) = (0, files.len());

@@ -798,7 +798,13 @@ impl UringIo {
             return self.finish(ticket, Op::Read { file: id, at, into }, Ok(0));
         }
         let (request, tag);
-        if direct {
+        // Whole blocks into memory that is aligned need no copy. What is read behind the end is not counted.
+        let blocks = wanted.next_multiple_of(BLOCK);
+        let straight = direct && at.is_multiple_of(BLOCK_SIZE) && blocks <= into.len();
+        if straight && into.as_ptr().addr().is_multiple_of(BLOCK) {
+            request = Request::Read { file: descriptor, at, into: Memory::Caller(into), most: blocks };
+            tag = Tag::Read { ticket, file: id, at, into: None, before: 0, wanted, attempts: 0 };
+        } else if direct {
             let start = block_start(at);
             let before = to_usize(at - start);
             // What does not fit into one buffer is a short count.
@@ -1093,7 +1099,7 @@ impl UringIo {
             result.map(|count| to_usize(u64::from(count)))
         };
         let (into, result) = match (memory, into) {
-            (Memory::Caller(into), _) => (into, result),
+            (Memory::Caller(into), _) => (into, result.map(|count| count.min(wanted))),
             (Memory::Pool(mut buffer), Some(mut into)) => {
                 let result = result.map(|count| {
                     let count = count.saturating_sub(before).min(wanted);

@@ -1,0 +1,148 @@
+//! The indexes of a segment, built while somebody else walks its batches: recovery reads a log once.
+
+use std::path::Path;
+
+use weir_format::{BatchHeader, Offset, TimestampMs};
+
+use crate::config::SegmentConfig;
+use crate::io::{Io, IoError};
+use crate::layout::{FileKind, file_path};
+use crate::log_segment::write_index;
+use crate::offset_index::OffsetIndex;
+use crate::time_index::{TimeIndex, TimestampOffset};
+use crate::units::to_u64;
+use crate::walk::BatchInfo;
+
+/// The offset index and the time index of one segment, from all of its batches in order.
+///
+/// Memory: 20 bytes for each entry, of which there is one for each `index_interval_bytes` of the log at most.
+#[derive(Debug)]
+pub struct IndexBuilder {
+    config: SegmentConfig,
+    base_offset: Offset,
+    growing: Growing,
+    size: u64,
+    next_offset: Offset,
+    first_timestamp: Option<TimestampMs>,
+}
+
+/// Indexes that grow with the log.
+#[derive(Debug)]
+pub(crate) struct Growing {
+    pub(crate) offsets: OffsetIndex,
+    pub(crate) times: TimeIndex,
+    pub(crate) largest: Option<TimestampOffset>,
+    pub(crate) bytes_since_entry: u64,
+}
+
+/// Takes note of one more batch. Kafka: `LogSegment.append`, and `recover`, which does the same.
+pub(crate) fn note(
+    (offsets, times): (&mut OffsetIndex, &mut TimeIndex),
+    largest: &mut Option<TimestampOffset>,
+    bytes_since_entry: &mut u64,
+    config: &SegmentConfig,
+    batch: &BatchInfo,
+) {
+    let here = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
+    if here.timestamp.get() >= 0 && largest.is_none_or(|before| before.timestamp < here.timestamp) {
+        *largest = Some(here);
+    }
+    if *bytes_since_entry > u64::from(config.index_interval_bytes) {
+        offsets.append(batch.last_offset, batch.position);
+        if let Some(largest) = *largest {
+            times.append(largest);
+        }
+        *bytes_since_entry = 0;
+    }
+    *bytes_since_entry = bytes_since_entry.saturating_add(batch.size);
+}
+
+impl IndexBuilder {
+    /// Of a segment without batches.
+    pub fn new(base_offset: Offset, config: &SegmentConfig) -> IndexBuilder {
+        IndexBuilder {
+            config: *config,
+            base_offset,
+            growing: Growing {
+                offsets: OffsetIndex::new(base_offset),
+                times: TimeIndex::new(base_offset),
+                largest: None,
+                bytes_since_entry: 0,
+            },
+            size: 0,
+            next_offset: base_offset,
+            first_timestamp: None,
+        }
+    }
+
+    /// Takes note of the next batch, which lies behind those before.
+    ///
+    /// Cost: no allocation but for the growth of the indexes.
+    pub fn batch(&mut self, header: &BatchHeader<'_>) {
+        let batch = BatchInfo {
+            position: self.size,
+            size: to_u64(header.size()),
+            base_offset: header.base_offset(),
+            last_offset: header.last_offset(),
+            next_offset: header.next_offset(),
+            leader_epoch: header.leader_epoch(),
+            max_timestamp: header.max_timestamp(),
+        };
+        if self.size == 0 {
+            self.first_timestamp = Some(batch.max_timestamp).filter(|first| first.get() >= 0);
+        }
+        let Growing { offsets, times, largest, bytes_since_entry } = &mut self.growing;
+        note((offsets, times), largest, bytes_since_entry, &self.config, &batch);
+        self.size = batch.end();
+        self.next_offset = batch.next_offset;
+    }
+
+    /// Base offset of the segment.
+    pub fn base_offset(&self) -> Offset {
+        self.base_offset
+    }
+
+    /// Size of the batches so far, in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The offset behind the last batch; the base offset if there is none.
+    pub fn next_offset(&self) -> Offset {
+        self.next_offset
+    }
+
+    /// Writes both index files of a segment that is not appended to any more, synced.
+    ///
+    /// # Errors
+    /// [`IoError`]: then none is left that it could remove. The log can do without: they are built again when they are
+    /// needed.
+    pub fn write_files(mut self, io: &mut dyn Io, dir: &Path) -> Result<(), IoError> {
+        self.end();
+        let path = |kind| file_path(dir, self.base_offset, kind);
+        let (offsets, times) = (path(FileKind::OffsetIndex), path(FileKind::TimeIndex));
+        let written = write_index(io, &offsets, self.growing.offsets.encode())
+            .and_then(|()| write_index(io, &times, self.growing.times.encode()));
+        if written.is_err() {
+            for path in [offsets, times] {
+                // One that stays is looked at before it is used.
+                let _ = io.remove(&path);
+            }
+        }
+        written
+    }
+
+    /// The last entry of the time index is the largest timestamp. Kafka: `onBecomeInactiveSegment`.
+    fn end(&mut self) {
+        if let Some(largest) = self.growing.largest {
+            self.growing.times.append(largest);
+        }
+        self.growing.bytes_since_entry = 0;
+    }
+
+    /// What it found, and the timestamp of the first batch.
+    pub(crate) fn into_parts(mut self) -> (Growing, Option<TimestampMs>) {
+        self.end();
+        (self.growing, self.first_timestamp)
+    }
+}
