@@ -34,7 +34,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use weir_format::{Offset, RecordBatch};
+use weir_format::Offset;
 use weir_segment::TransactionIndex;
 use weir_segment::io::durable::{self, TEMPORARY_SUFFIX};
 use weir_segment::io::{BLOCK_SIZE, FileId, Io, IoError, Open, SyncKind, exact};
@@ -430,8 +430,21 @@ fn keep(
     offset: Offset,
     meter: &mut Meter<'_>,
 ) -> Result<Kept, CutError> {
-    let mut bounds = Bounds { next_offset: base, next_segment };
     let mut walker = Walker::new(0);
+    let kept = keep_batches(&mut view, &mut walker, base, next_segment, offset, meter);
+    walker.finish(view.io)?;
+    kept
+}
+
+fn keep_batches(
+    view: &mut FileView<'_>,
+    walker: &mut Walker,
+    base: Offset,
+    next_segment: Option<Offset>,
+    offset: Offset,
+    meter: &mut Meter<'_>,
+) -> Result<Kept, CutError> {
+    let mut bounds = Bounds { next_offset: base, next_segment };
     let size = view.size;
     meter.tell()?;
     loop {
@@ -440,18 +453,16 @@ fn keep(
         if end >= offset {
             return Ok(Kept { end, position, at_end: false, found: None });
         }
-        let found = match walker.next(&mut view)? {
+        let found = match walker.next(view)? {
             Frame::End => return Ok(Kept { end, position, at_end: true, found: None }),
             // Allocated ahead, as a load sees it.
-            Frame::Invalid(_) if tail::zeros_until(&mut view, position, size)? => {
+            Frame::Invalid(_) if tail::zeros_until(view, position, size)? => {
                 return Ok(Kept { end, position, at_end: true, found: None });
             }
             Frame::Invalid(error) => Err(Invalid::Batch(error)),
-            Frame::Batch(bytes) => {
-                RecordBatch::parse_without_crc(&bytes).map_err(Invalid::Batch).and_then(|batch| {
-                    let range = (batch.base_offset(), batch.next_offset());
-                    bounds.admit(&batch).map(|()| range)
-                })
+            Frame::Batch(batch) => {
+                let range = (batch.base_offset(), batch.next_offset());
+                bounds.admit(&batch).map(|()| range)
             }
         };
         match found {
@@ -492,16 +503,22 @@ fn look_at_piece(
         if data_end > position { data_end.next_multiple_of(BLOCK_SIZE).min(size) } else { position };
     let invalid = match contents.invalid_at.filter(|&at| at < data_end) {
         None => None,
-        Some(at) => match Walker::new(at).next(&mut view)? {
-            Frame::Invalid(error) => Some((at, Invalid::Batch(error))),
-            Frame::End => None,
-            // A valid batch that is no part of this log: its offset goes back, or it is a compressed control batch.
-            Frame::Batch(bytes) => RecordBatch::parse_without_crc(&bytes).ok().map(|batch| {
-                let base_offset = batch.base_offset();
-                let back = Invalid::OffsetBelowEnd { base_offset };
-                (at, if batch.is_compressed_control() { Invalid::CompressedControlBatch } else { back })
-            }),
-        },
+        Some(at) => {
+            let mut walker = Walker::new(at);
+            let invalid = walker.next(&mut view).map(|frame| match frame {
+                Frame::Invalid(error) => Some((at, Invalid::Batch(error))),
+                Frame::End => None,
+                // A valid batch that is no part of this log: its offset goes back, or it is a compressed control batch.
+                Frame::Batch(batch) if batch.is_compressed_control() => {
+                    Some((at, Invalid::CompressedControlBatch))
+                }
+                Frame::Batch(batch) => {
+                    Some((at, Invalid::OffsetBelowEnd { base_offset: batch.base_offset() }))
+                }
+            });
+            walker.finish(view.io)?;
+            invalid?
+        }
     };
     let crc = tail::crc(&mut view, crc_fast::CrcAlgorithm::Crc32Iscsi, position, archive_end)?;
     meter.add(size - position)?;

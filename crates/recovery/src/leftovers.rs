@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use weir_format::{Offset, RecordBatch};
+use weir_format::Offset;
 use weir_segment::io::durable::TEMPORARY_SUFFIX;
 use weir_segment::io::{Io, IoError, Open};
 use weir_segment::layout::{
@@ -145,16 +145,12 @@ fn finish_swaps(
 fn end_of_swap(io: &mut dyn Io, path: &Path, base_offset: Offset) -> Result<Offset, LoadError> {
     let file = io.open(path, Open::Read)?;
     let size = io.len(file)?;
-    let mut view = FileView { io, file, size };
+    let mut view = FileView { io: &mut *io, file, size };
     let mut walker = Walker::new(0);
     let mut end = base_offset;
     let outcome = loop {
         match walker.next(&mut view) {
-            Ok(Frame::Batch(bytes)) => {
-                if let Ok(batch) = RecordBatch::parse_without_crc(&bytes) {
-                    end = end.max(batch.next_offset());
-                }
-            }
+            Ok(Frame::Batch(batch)) => end = end.max(batch.next_offset()),
             Ok(Frame::End) => break Ok(end),
             Ok(Frame::Invalid(error)) => {
                 break Err(LoadError::Corrupt(Box::new(Corruption {
@@ -170,8 +166,11 @@ fn end_of_swap(io: &mut dyn Io, path: &Path, base_offset: Offset) -> Result<Offs
             Err(error) => break Err(error.into()),
         }
     };
+    let finished = walker.finish(io);
     io.close(file)?;
-    outcome
+    let end = outcome?;
+    finished?;
+    Ok(end)
 }
 
 /// What is in the directory now; indexes without their log are dropped.

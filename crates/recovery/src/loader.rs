@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use weir_format::{Offset, RecordBatch, TimestampMs};
+use weir_format::{Offset, TimestampMs};
 use weir_psm::{ProducerStateManager, PsmConfig};
 use weir_segment::io::{BLOCK_SIZE, FileId, Io, IoError, Open, SyncKind, durable, exact};
 use weir_segment::layout::{FileKind, LEADER_EPOCH_CHECKPOINT, file_path};
-use weir_segment::{AbortedTransaction, LocalLog, LogSegment, SegmentConfig, SegmentError, TransactionIndex};
+use weir_segment::{
+    AbortedTransaction, IndexBuilder, LocalLog, LogSegment, SegmentConfig, SegmentError, TransactionIndex,
+};
 
 use crate::MAX_UNSYNCED_BYTES;
 use crate::epochs::LeaderEpochCache;
@@ -139,7 +141,7 @@ impl LogLoader {
         report.foreign_count = found.foreign_count;
         let known = Known::read(io, dir, config)?;
         let settled = meter.now();
-        let mut load = Load { io, dir, config, purpose, found, known, report };
+        let mut load = Load { io, dir, config, purpose, found, known, report, last_indexes: None };
         let mut mode = Mode::default();
         let walked = loop {
             match load.walk(mode, &mut meter)? {
@@ -254,6 +256,8 @@ struct Load<'a> {
     found: Directory,
     known: Known,
     report: &'a mut RecoveryReport,
+    /// Indexes of the last segment, if the walk was over all of its batches.
+    last_indexes: Option<IndexBuilder>,
 }
 
 impl<'a> Load<'a> {
@@ -323,7 +327,7 @@ impl<'a> Load<'a> {
         Ok(weir_segment::OffsetIndex::decode(base, &bytes).map_or(0, |index| index.lookup(offset)))
     }
 
-    /// One walk over what `mode` does not trust. Cuts torn tails; writes nothing else.
+    /// One walk over what `mode` does not trust. Cuts torn tails, and writes indexes that it has built; nothing else.
     fn walk(&mut self, mode: Mode, meter: &mut Meter<'_>) -> Result<Outcome, LoadError> {
         let bases = self.bases();
         let plan = self.plan(&bases, mode)?;
@@ -403,70 +407,73 @@ impl<'a> Load<'a> {
         meter: &mut Meter<'_>,
     ) -> Result<Option<Offset>, LoadError> {
         let path = file_path(self.dir, part.base, FileKind::Log);
-        let file = self.io.open(&path, Open::Write)?;
-        let walked = self.walk_file(part, &path, file, replay, meter);
+        let mut indexes = part.sync.then(|| IndexBuilder::new(part.base, &self.config.segment));
+        // Opened to append, a file is read past the page cache where the backend can.
+        let file = self.io.open(&path, Open::Append)?;
+        let walked = self.walk_file(part, file, replay, &mut indexes, meter);
         let closed = self.io.close(file);
         let walked = walked?;
         closed?;
-        Ok(walked)
+        let end = match walked {
+            Stopped::NoBatch => return Ok(None),
+            Stopped::End { next_offset } => next_offset,
+            Stopped::Invalid { size, position, next_offset, found } => {
+                // Looks at single sectors follow, which the page cache makes cheap.
+                let file = self.io.open(&path, Open::Write)?;
+                let before = meter.enter(Phase::Tail, size - position);
+                let settled = before.map_err(LoadError::from).and_then(|before| {
+                    self.settle_tail(part, &path, file, size, position, next_offset, found, meter)?;
+                    meter.resume(before);
+                    Ok(meter.add(size - position)?)
+                });
+                let closed = self.io.close(file);
+                settled?;
+                closed?;
+                next_offset
+            }
+        };
+        self.keep_indexes(part, indexes);
+        Ok(Some(end))
+    }
+
+    /// Index files of a distrusted segment may have been written to since they were last synced: those that the walk has
+    /// built take their place.
+    fn keep_indexes(&mut self, part: &SegmentPart, indexes: Option<IndexBuilder>) {
+        let Some(indexes) = indexes else { return };
+        if part.next_segment.is_none() {
+            self.last_indexes = Some(indexes);
+        } else if self.purpose == Purpose::Load {
+            let written = indexes.write_files(self.io, self.dir);
+            self.can_do_without("index files", written);
+        }
     }
 
     fn walk_file(
         &mut self,
         part: &SegmentPart,
-        path: &Path,
         file: FileId,
         replay: &mut Replay,
+        indexes: &mut Option<IndexBuilder>,
         meter: &mut Meter<'_>,
-    ) -> Result<Option<Offset>, LoadError> {
+    ) -> Result<Stopped, LoadError> {
         replay.aborted.clear();
         meter.tell()?;
         let size = self.io.len(file)?;
         self.report.log_bytes += size;
         if part.position > 0 && part.position >= size {
-            return Ok(None);
+            return Ok(Stopped::NoBatch);
         }
         let mut view = FileView { io: &mut *self.io, file, size };
         let mut walker = Walker::new(part.position);
-        let mut bounds = Bounds { next_offset: part.base, next_segment: part.next_segment };
-        let (position, found) = loop {
-            let position = walker.position();
-            let checked = match walker.next(&mut view)? {
-                Frame::End => {
-                    if part.sync {
-                        // DURABLE: what a killed process wrote and never synced is about to be acknowledged by being read.
-                        exact::sync(self.io, file, SyncKind::Data)?;
-                    }
-                    return Ok(Some(bounds.next_offset));
-                }
-                Frame::Invalid(error) => Err(Invalid::Batch(error)),
-                Frame::Batch(bytes) => match RecordBatch::parse_without_crc(&bytes) {
-                    // An index that leads behind what is looked for would leave batches out.
-                    Ok(batch)
-                        if position > 0
-                            && position == part.position
-                            && batch.base_offset() > replay.feed_from =>
-                    {
-                        return Ok(None);
-                    }
-                    Ok(batch) => bounds.admit(&batch).and_then(|()| replay.batch(&batch)),
-                    Err(error) => Err(Invalid::Batch(error)),
-                },
-            };
-            if let Err(found) = checked {
-                break (position, found);
-            }
-            meter.add(walker.position() - position)?;
-        };
-        // An index that does not point at a batch is no reason to doubt the log.
-        if position == part.position && position > 0 {
-            return Ok(None);
+        let walked = walk_batches(part, &mut view, &mut walker, replay, indexes, meter);
+        let finished = walker.finish(self.io);
+        let stopped = walked?;
+        finished?;
+        if part.sync && matches!(stopped, Stopped::End { .. }) {
+            // DURABLE: what a killed process wrote and never synced is about to be acknowledged by being read.
+            exact::sync(self.io, file, SyncKind::Data)?;
         }
-        let before = meter.enter(Phase::Tail, size - position)?;
-        self.settle_tail(part, path, file, size, position, bounds.next_offset, found, meter)?;
-        meter.resume(before);
-        meter.add(size - position)?;
-        Ok(Some(bounds.next_offset))
+        Ok(stopped)
     }
 
     /// Cuts a torn tail, or says that it is corruption.
@@ -654,7 +661,7 @@ impl<'a> Load<'a> {
         self.drop_snapshots_above(log_end_offset, &mut file)?;
         let mut log = self.open_segments(&bases, log_end_offset)?;
         if let Some(first) = self.first_distrusted(&bases) {
-            // Their index files may have been written to since they were last synced.
+            // The walk has built them.
             let size_of = |log: &LocalLog, base| {
                 log.segments().find(|segment| segment.base_offset() == base).map_or(0, LogSegment::size)
             };
@@ -663,9 +670,6 @@ impl<'a> Load<'a> {
                 if let Err(stop) = meter.tell() {
                     log.abandon(self.io).map_err(open_error)?;
                     return Err(stop.into());
-                }
-                if self.purpose == Purpose::Load {
-                    log.rebuild_indexes(self.io, segment).map_err(open_error)?;
                 }
                 if let Err(stop) = meter.add(size_of(&log, segment)) {
                     log.abandon(self.io).map_err(open_error)?;
@@ -748,8 +752,9 @@ impl<'a> Load<'a> {
     fn open_segments(&mut self, bases: &[Offset], log_end_offset: Offset) -> Result<LocalLog, LoadError> {
         let mut indexes_dropped = false;
         loop {
-            let log =
-                LocalLog::open(self.io, self.dir, self.config.segment, Offset::ZERO).map_err(open_error)?;
+            let walked = self.last_indexes.take();
+            let log = LocalLog::open_walked(self.io, self.dir, self.config.segment, Offset::ZERO, walked);
+            let log = log.map_err(open_error)?;
             if log.log_end_offset() == log_end_offset && log.tail().is_none() {
                 return Ok(log);
             }
@@ -868,16 +873,69 @@ fn old_message_at(view: &mut FileView<'_>, position: u64) -> Result<Option<i8>, 
     Ok(is_old_message(&message).then_some(if magic == 0 { 0 } else { 1 }))
 }
 
+/// Where a walk over one segment ended.
+enum Stopped {
+    /// At the end of the file.
+    End { next_offset: Offset },
+    /// At something that is no batch of this log.
+    Invalid { size: u64, position: u64, next_offset: Offset, found: Invalid },
+    /// Where it began, led by an index: that is no reason to doubt the log.
+    NoBatch,
+}
+
+/// Feeds the batches of one segment, from the first to the first byte that is none.
+fn walk_batches(
+    part: &SegmentPart,
+    view: &mut FileView<'_>,
+    walker: &mut Walker,
+    replay: &mut Replay,
+    indexes: &mut Option<IndexBuilder>,
+    meter: &mut Meter<'_>,
+) -> Result<Stopped, LoadError> {
+    let size = view.size;
+    let mut bounds = Bounds { next_offset: part.base, next_segment: part.next_segment };
+    loop {
+        let position = walker.position();
+        let found = match walker.next(view)? {
+            Frame::End => return Ok(Stopped::End { next_offset: bounds.next_offset }),
+            Frame::Invalid(error) => Err(Invalid::Batch(error)),
+            // An index that leads behind what is looked for would leave batches out.
+            Frame::Batch(batch)
+                if position > 0 && position == part.position && batch.base_offset() > replay.feed_from =>
+            {
+                return Ok(Stopped::NoBatch);
+            }
+            Frame::Batch(batch) => {
+                let fed = bounds.admit(&batch).and_then(|()| replay.batch(&batch));
+                if let (Ok(()), Some(indexes)) = (&fed, indexes.as_mut()) {
+                    indexes.batch(&batch.header());
+                }
+                fed
+            }
+        };
+        if let Err(found) = found {
+            if position == part.position && position > 0 {
+                return Ok(Stopped::NoBatch);
+            }
+            return Ok(Stopped::Invalid { size, position, next_offset: bounds.next_offset, found });
+        }
+        meter.add(walker.position() - position)?;
+    }
+}
+
 /// The last valid batch from `position` on.
 fn last_in(view: &mut FileView<'_>, position: u64) -> Result<Option<LastBatch>, IoError> {
     let mut walker = Walker::new(position);
     let mut last = None;
-    while let Frame::Batch(bytes) = walker.next(view)? {
-        if let Ok(batch) = RecordBatch::parse_without_crc(&bytes) {
-            last = Some(LastBatch::of(&batch));
+    let walked = loop {
+        match walker.next(view) {
+            Ok(Frame::Batch(batch)) => last = Some(LastBatch::of(&batch)),
+            Ok(Frame::End | Frame::Invalid(_)) => break Ok(last),
+            Err(error) => break Err(error),
         }
-    }
-    Ok(last)
+    };
+    walker.finish(view.io)?;
+    walked
 }
 
 pub(crate) fn open_error(error: SegmentError) -> LoadError {

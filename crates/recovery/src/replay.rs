@@ -221,7 +221,7 @@ fn walk_intact(
     let path = file_path(dir, base, FileKind::Log);
     let file = io.open(&path, Open::Read)?;
     let size = io.len(file)?;
-    let mut view = FileView { io, file, size };
+    let mut view = FileView { io: &mut *io, file, size };
     let mut walker = Walker::new(0);
     let mut bounds = Bounds { next_offset: base, next_segment };
     let outcome = loop {
@@ -232,9 +232,7 @@ fn walk_intact(
         let found = match walker.next(&mut view) {
             Ok(Frame::End) => break Ok(()),
             Ok(Frame::Invalid(error)) => Err(Invalid::Batch(error)),
-            Ok(Frame::Batch(bytes)) => RecordBatch::parse_without_crc(&bytes)
-                .map_err(Invalid::Batch)
-                .and_then(|batch| bounds.admit(&batch).and_then(|()| replay.batch(&batch))),
+            Ok(Frame::Batch(batch)) => bounds.admit(&batch).and_then(|()| replay.batch(&batch)),
             Err(error) => break Err(error.into()),
         };
         if let Err(found) = found {
@@ -249,6 +247,7 @@ fn walk_intact(
             })));
         }
     };
+    let finished = walker.finish(io);
     io.close(file)?;
-    outcome
+    outcome.and_then(|()| Ok(finished?))
 }
