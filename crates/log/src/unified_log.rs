@@ -8,7 +8,7 @@ use weir_format::{LeaderEpoch, Offset, ProducerId, TimestampMs};
 use weir_psm::{OpenTransaction, ProducerStateEntry, ProducerStateManager};
 use weir_recovery::{
     LastBatch, LeaderEpochCache, LoadError, LoadedLog, LogLoader, PartitionFile, RecoveryConfig,
-    RecoveryReport,
+    RecoveryReport, Unwatched, Watch,
 };
 use weir_segment::io::buffer::BufferPool;
 use weir_segment::io::{Done, FileId, Io, IoError, durable};
@@ -95,6 +95,20 @@ impl UnifiedLog {
         config: LogConfig,
         options: OpenOptions,
     ) -> Result<(Self, RecoveryReport), LoadError> {
+        Self::open_watched(io, dir, config, options, &mut Unwatched)
+    }
+
+    /// The same, and `watch` sees how far it is, and may end it: see [`LogLoader::load_watched`].
+    ///
+    /// # Errors
+    /// As [`UnifiedLog::open`]; [`LoadError::Interrupted`] if the watch asked to stop.
+    pub fn open_watched(
+        io: &mut dyn Io,
+        dir: &Path,
+        config: LogConfig,
+        options: OpenOptions,
+        watch: &mut dyn Watch,
+    ) -> Result<(Self, RecoveryReport), LoadError> {
         let recovery = RecoveryConfig {
             segment: config.segment,
             psm: config.psm,
@@ -104,7 +118,7 @@ impl UnifiedLog {
             side_dir: options.side_dir.clone(),
             now: options.now,
         };
-        let (loaded, report) = LogLoader::load(io, dir, &recovery)?;
+        let (loaded, report) = LogLoader::load_watched(io, dir, &recovery, watch)?;
         let LoadedLog { log, mut psm, epochs, epochs_unsaved, partition_file, log_start_offset, last_batch } =
             loaded;
         let high_watermark = log.log_end_offset();
@@ -202,6 +216,17 @@ impl UnifiedLog {
         self.check_online()?;
         let rested = self.log.rest(io);
         self.or_offline(rested)
+    }
+
+    /// Closes every file, if everything is durable, so that the log may go on with another [`Io`]: see
+    /// [`LocalLog::detach`].
+    ///
+    /// # Errors
+    /// [`ChangeError::Log`]; the partition is then offline.
+    pub fn detach(&mut self, io: &mut dyn Io) -> Result<bool, ChangeError> {
+        self.check_online()?;
+        let detached = self.log.detach(io);
+        self.or_offline(detached)
     }
 
     /// Syncs everything appended so far and publishes it, blocking: for stops.
