@@ -146,3 +146,80 @@ impl IndexBuilder {
         (self.growing, self.first_timestamp)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_format::{BatchBuilder, BatchReader};
+
+    use super::*;
+    use crate::io::sim::SimDisk;
+    use crate::local_log::LocalLog;
+
+    const LOG: &str = "/log/00000000000000000000.log";
+
+    /// A log whose timestamps go up and down, appended and closed as usual; its batches.
+    fn written(disk: &SimDisk, config: &SegmentConfig) -> Vec<u8> {
+        let mut io = disk.io();
+        let mut log = LocalLog::open(&mut io, Path::new("/log"), *config, Offset::ZERO).unwrap();
+        for number in 0..200_i64 {
+            let time = TimestampMs::new(1_000 + (number * 37) % 101 + number / 3);
+            let value = vec![7; usize::try_from(number * 13 % 700).unwrap()];
+            let base = log.log_end_offset();
+            let batch =
+                BatchBuilder::new().base_offset(base).record(time, None, Some(&value)).build().unwrap();
+            log.append_bytes(&mut io, batch.freeze(), time).unwrap();
+        }
+        log.close(&mut io).unwrap();
+        disk.read_file(Path::new(LOG)).unwrap()
+    }
+
+    fn walked(bytes: &[u8], config: &SegmentConfig) -> IndexBuilder {
+        let mut indexes = IndexBuilder::new(Offset::ZERO, config);
+        for batch in BatchReader::new(bytes) {
+            indexes.batch(&batch.unwrap().header());
+        }
+        indexes
+    }
+
+    #[test]
+    fn a_walk_builds_the_indexes_that_appends_have_built() {
+        let config = SegmentConfig { index_interval_bytes: 900, ..SegmentConfig::default() };
+        let disk = SimDisk::new(1);
+        disk.io().create_dir_all(Path::new("/log")).unwrap();
+        disk.io().create_dir_all(Path::new("/other")).unwrap();
+        let bytes = written(&disk, &config);
+        let indexes = walked(&bytes, &config);
+        assert_eq!((indexes.size(), indexes.next_offset().get()), (bytes.len() as u64, 200));
+        indexes.write_files(&mut disk.io(), Path::new("/other")).unwrap();
+        for name in ["00000000000000000000.index", "00000000000000000000.timeindex"] {
+            let file = |dir: &str| disk.read_file(&Path::new(dir).join(name)).unwrap();
+            assert!(file("/log").len() > 100, "{name}");
+            assert!(file("/log") == file("/other"), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_was_walked_is_opened_without_its_batches_being_read() {
+        let config = SegmentConfig { index_interval_bytes: 900, ..SegmentConfig::default() };
+        let disk = SimDisk::new(1);
+        disk.io().create_dir_all(Path::new("/log")).unwrap();
+        let bytes = written(&disk, &config);
+        for name in ["00000000000000000000.index", "00000000000000000000.timeindex"] {
+            disk.write_file(&Path::new("/log").join(name), b"not an index");
+        }
+        let plain = {
+            let mut io = disk.io();
+            LocalLog::open(&mut io, Path::new("/log"), config, Offset::ZERO).unwrap()
+        };
+        let built = |log: &LocalLog| {
+            let (offsets, times) = log.active().indexes().unwrap();
+            (offsets.clone(), times.clone())
+        };
+        disk.read_error(Path::new(LOG), 0..bytes.len() as u64);
+        let mut io = disk.io();
+        let walked = Some(walked(&bytes, &config));
+        let log = LocalLog::open_walked(&mut io, Path::new("/log"), config, Offset::ZERO, walked).unwrap();
+        assert_eq!(log.log_end_offset().get(), 200);
+        assert!(built(&log) == built(&plain));
+    }
+}
