@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bar;
 pub mod demo;
 pub mod dump_log;
 pub mod inspect;

@@ -169,6 +169,8 @@ pub struct Config {
     pub node_id: Option<i32>,
     /// Threads that own partitions.
     pub shards: usize,
+    /// Threads of each log directory that load partitions at a start and close them at a stop.
+    pub recovery_threads: usize,
     /// Backend for disk access.
     pub io: IoBackend,
     /// When `acks=all` is answered.
@@ -384,6 +386,7 @@ impl Raw {
             metadata_dir,
             node_id,
             shards: self.number("weir.shards"),
+            recovery_threads: self.number("num.recovery.threads.per.data.dir"),
             io: match self.text("weir.io") {
                 Some("uring") => IoBackend::Uring,
                 Some("pwrite") => IoBackend::Pwrite,

@@ -31,6 +31,7 @@ pub mod clock;
 pub mod config;
 pub mod data_dir;
 pub mod error_code;
+pub mod loading;
 pub mod meta_kv;
 pub mod metadata;
 pub mod mirror_host;

@@ -1,12 +1,12 @@
 //! A node: its directories, its metadata, its shards and its partitions, from start to stop.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use weir_format::{LeaderEpoch, Offset, TimestampType};
-use weir_log::{Durability, LogConfig, OpenOptions, RetentionConfig, TailMemory};
+use weir_log::{Durability, LogConfig, LogView, OpenOptions, RetentionConfig, TailMemory};
 use weir_psm::PsmConfig;
 use weir_segment::io::select::{IoConfig, SelectError, WantedBackend, select};
 use weir_segment::io::{Io, durable};
@@ -16,15 +16,25 @@ use weir_segment::{CleanShutdown, PartitionMetadata, SegmentConfig};
 use crate::clock;
 use crate::config::{Address, Config, Flush, IoBackend};
 use crate::data_dir::{DataDirError, DataDirs, LogDir, write_checkpoints};
+use crate::loading::{self, HelperIo, Job, Loaded, Starting};
 use crate::metadata::{Change, Leadership, Metadata, MetadataError, PartitionId, Topic};
 use crate::shard::{
-    LogPoints, LogStatus, PartitionError, PartitionHandle, PartitionSpec, ShardConfig, ShardHandle, Shards,
+    Closers, LogPoints, PartitionError, PartitionHandle, PartitionSpec, ShardConfig, ShardHandle, Shards,
     describe,
 };
 use crate::uuid::Uuid;
 
 /// Partitions whose leader epochs are raised by one transaction.
 const EPOCHS_PER_TXN: usize = 100;
+
+/// Descriptors that a thread beside the shards may hold.
+const HELPER_FILES: usize = 64;
+
+/// Threads that close the logs of one shard at a stop: each waits for the disk most of the time.
+const CLOSE_THREADS: usize = 8;
+
+/// Time between two writes of the checkpoint files while partitions are loaded.
+const CHECKPOINT_WHILE_LOADING: Duration = Duration::from_secs(5);
 
 /// Time between two attempts to raise the epochs that a start could not raise.
 const RAISE_AGAIN_AFTER: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5_000 });
@@ -141,6 +151,15 @@ impl Node {
     /// # Errors
     /// [`StartError`]: nothing runs.
     pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
+        Self::start_watched(config, &Starting::new()).await
+    }
+
+    /// As [`Node::start`], for somebody who wants to know how far it is, or to end it: what was loaded by then is closed,
+    /// and the next start goes on from there.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing runs. [`StartError::Stopped`] if it was interrupted.
+    pub async fn start_watched(config: Config, starting: &Arc<Starting>) -> Result<Arc<Self>, StartError> {
         let wanted = match config.io {
             IoBackend::Auto => WantedBackend::Auto,
             IoBackend::Uring => WantedBackend::Uring,
@@ -156,10 +175,15 @@ impl Node {
             };
             tokio::task::spawn_blocking(open).await.map_err(|_| StartError::Stopped)??
         };
-        Self::over(config, wanted, opened).await
+        Self::over(config, wanted, opened, starting).await
     }
 
-    async fn over(config: Config, wanted: WantedBackend, opened: DataDirs) -> Result<Arc<Self>, StartError> {
+    async fn over(
+        config: Config,
+        wanted: WantedBackend,
+        opened: DataDirs,
+        starting: &Arc<Starting>,
+    ) -> Result<Arc<Self>, StartError> {
         for name in config.without_effect() {
             tracing::warn!(option = name, "read, but without effect in this build");
         }
@@ -189,8 +213,12 @@ impl Node {
             checkpoints: tokio::sync::Mutex::new(()),
             owed_epochs: std::sync::Mutex::new(Vec::new()),
         });
-        node.load_partitions().await?;
-        Ok(node)
+        let helper = HelperIo { wanted, limits: IoConfig::default().with_max_open_files(HELPER_FILES) };
+        let loaded = node.load_partitions(helper, starting).await;
+        if loaded.is_err() {
+            node.stop().await;
+        }
+        loaded.map(|()| node)
     }
 
     /// The options.
@@ -228,7 +256,7 @@ impl Node {
         self.partitions.read().expect("no holder of this lock panics").values().cloned().collect()
     }
 
-    async fn load_partitions(&self) -> Result<(), StartError> {
+    async fn load_partitions(&self, helper: HelperIo, starting: &Arc<Starting>) -> Result<(), StartError> {
         let mut known: HashMap<(String, i32), Uuid> = HashMap::new();
         for topic in self.metadata.topics() {
             for id in topic.partition_ids() {
@@ -268,6 +296,7 @@ impl Node {
             homes.remove(&id);
         }
         let mut handles = Vec::new();
+        let mut jobs: Vec<VecDeque<Job>> = self.dirs.iter().map(|_| VecDeque::new()).collect();
         for topic in self.metadata.topics() {
             for id in topic.partition_ids() {
                 let Some(place) = homes.get(&id) else {
@@ -279,31 +308,106 @@ impl Node {
                     continue;
                 };
                 let spec = self.spec(&topic, id, &self.dirs[*place]);
-                let handle = self.shard(id).open(spec).await.map_err(|_| StartError::Stopped)?;
-                handles.push((handle, self.dirs[*place].clean));
+                let (handle, announced) = self.shard(id).announce(&spec);
+                handles.push(handle);
+                jobs[*place].push_back(Job::new(spec, announced));
             }
         }
-        let mut raise = Vec::new();
-        for (handle, clean) in &handles {
-            let status = handle.loaded().await;
-            if let Some(leadership) = self.epoch_after_start(&status.leadership, &status.log, *clean) {
-                raise.push((handle.clone(), leadership));
-            } else if status.view().is_some() {
-                let _ = handle.set_leadership(status.leadership).await;
+        self.partitions
+            .write()
+            .expect("no holder of this lock panics")
+            .extend(handles.iter().map(|handle| (handle.id(), handle.clone())));
+        let threads = self.config.recovery_threads;
+        let begin = {
+            let starting = Arc::clone(starting);
+            move || loading::load(jobs, threads, &helper, &starting)
+        };
+        let mut loaded = tokio::task::spawn_blocking(begin).await.map_err(|_| StartError::Stopped)??;
+        let adopting = async {
+            let (mut some, mut kept) = (Vec::new(), tokio::time::Instant::now());
+            while loaded.recv_many(&mut some, EPOCHS_PER_TXN).await > 0 {
+                self.adopt(std::mem::take(&mut some)).await?;
+                if kept.elapsed() >= CHECKPOINT_WHILE_LOADING {
+                    // What was recovered is not read again after a crash.
+                    kept = tokio::time::Instant::now();
+                    self.write_checkpoints().await.map_err(|_| StartError::Stopped)?;
+                }
             }
+            Ok::<(), StartError>(())
+        };
+        tokio::select! {
+            adopted = adopting => adopted?,
+            never = loading::say_how_far(starting) => match never {},
         }
-        self.raise_epochs(raise).await;
-        let mut partitions = self.partitions.write().expect("no holder of this lock panics");
-        partitions.extend(handles.into_iter().map(|(handle, _)| (handle.id(), handle)));
+        if starting.is_interrupted() || !starting.progress().is_done() {
+            tracing::info!("the start ends: {}", starting.progress());
+            return Err(StartError::Stopped);
+        }
+        for handle in &handles {
+            handle.loaded().await;
+        }
         Ok(())
+    }
+
+    /// Gives partitions that were loaded to their shards. Each is served from then on, a writable one under a leader epoch
+    /// that is stored.
+    async fn adopt(&self, mut loaded: Vec<Loaded>) -> Result<(), StartError> {
+        let mut raised: BTreeMap<PartitionId, Leadership> = BTreeMap::new();
+        for one in &mut loaded {
+            let id = one.spec.id;
+            one.spec.leadership = self.metadata.leadership(id);
+            if let Ok(log) = &one.log
+                && let Some(leadership) =
+                    self.epoch_after_start(&one.spec.leadership, &log.view(), one.spec.options.clean_shutdown)
+            {
+                raised.insert(id, leadership);
+            }
+        }
+        let stored = match raised.is_empty() {
+            true => Ok(()),
+            false => {
+                let partitions = raised.iter().map(|(id, leadership)| (*id, leadership.clone()));
+                let change = Change { partitions: partitions.collect(), ..Change::default() };
+                self.metadata.commit(change).await.map(|_| ())
+            }
+        };
+        for mut one in loaded {
+            let id = one.spec.id;
+            let mut refuse = None;
+            if let Some(leadership) = raised.remove(&id) {
+                match &stored {
+                    Ok(()) => one.spec.leadership = leadership,
+                    Err(error) => {
+                        let reason = self.epoch_not_raised(one.spec.topic.as_str(), id, error);
+                        if let Some(handle) = self.partition(id) {
+                            self.owed_epochs().push((handle, leadership));
+                        }
+                        refuse = Some(Arc::from(reason));
+                    }
+                }
+            }
+            self.shard(id).adopt(one, refuse).await.map_err(|_| StartError::Stopped)?;
+        }
+        Ok(())
+    }
+
+    /// Says that an epoch cannot be raised, and why writes are refused meanwhile.
+    fn epoch_not_raised(&self, topic: &str, id: PartitionId, error: &MetadataError) -> String {
+        let error = describe(error);
+        tracing::error!(
+            topic,
+            partition = id.partition,
+            error,
+            "the leader epoch cannot be raised: reads are served, writes refused"
+        );
+        format!("its leader epoch cannot be raised: {error}")
     }
 
     /// The leadership that a partition must get before it is served, if it is another one.
     ///
     /// A mirrored partition keeps its epochs. A writable one gets one above its own and its log's
     /// newest after a start that was not clean, and is never below its log's newest.
-    fn epoch_after_start(&self, now: &Leadership, log: &LogStatus, clean: bool) -> Option<Leadership> {
-        let LogStatus::Online(view) = log else { return None };
+    fn epoch_after_start(&self, now: &Leadership, view: &LogView, clean: bool) -> Option<Leadership> {
         if now.read_only.is_some() {
             return None;
         }
@@ -323,18 +427,10 @@ impl Node {
                 let told = match &stored {
                     Ok(_) => handle.set_leadership(leadership.clone()).await,
                     Err(error) => {
-                        let error = describe(error);
-                        tracing::error!(
-                            topic = handle.topic(),
-                            partition = handle.id().partition,
-                            error,
-                            "the leader epoch cannot be raised: reads are served, writes refused"
-                        );
+                        let reason = self.epoch_not_raised(handle.topic(), handle.id(), error);
                         self.owed_epochs().push((handle.clone(), leadership.clone()));
                         let kept = self.metadata.leadership(handle.id());
-                        handle
-                            .refuse_writes(kept, &format!("its leader epoch cannot be raised: {error}"))
-                            .await
+                        handle.refuse_writes(kept, &reason).await
                     }
                 };
                 if told.is_err() {
@@ -576,7 +672,9 @@ impl Node {
     pub async fn stop(&self) -> bool {
         // An epoch that is still owed is owed by the next start as well, so it must not look clean.
         let owed = self.owed_epochs().len();
-        let points = self.shards.stop().await;
+        let limits = IoConfig::default().with_max_open_files(HELPER_FILES);
+        let io = HelperIo { wanted: WantedBackend::Pwrite, limits };
+        let points = self.shards.stop_with(Some(Closers { io, threads: CLOSE_THREADS })).await;
         let unloaded: usize = self
             .metadata
             .topics()

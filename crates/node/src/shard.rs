@@ -28,6 +28,7 @@ use weir_log::{
 use weir_psm::{AppendOrigin, Forgotten};
 use weir_segment::io::{Io, IoWaker};
 
+use crate::loading::{HelperIo, Loaded};
 use crate::metadata::{Leadership, PartitionId, ReadOnly};
 
 mod partition;
@@ -167,6 +168,12 @@ enum Request {
         status: watch::Sender<PartitionStatus>,
         tail: HotTail,
     },
+    /// Takes over a partition that was loaded elsewhere, or cannot be.
+    Adopt {
+        loaded: Box<Loaded>,
+        /// Why clients' writes are refused.
+        refuse: Option<Arc<str>>,
+    },
     Append {
         id: PartitionId,
         append: PendingAppend,
@@ -203,6 +210,8 @@ enum Request {
         reply: oneshot::Sender<Vec<LogPoints>>,
     },
     Stop {
+        /// Who helps to close.
+        closers: Option<Closers>,
         reply: oneshot::Sender<Vec<LogPoints>>,
     },
 }
@@ -216,6 +225,21 @@ enum Run {
     Change,
     /// It changes the log for a client, as a write would: not while a mirror owns the partition (law B1).
     ClientChange,
+}
+
+/// What the handle of a partition sees, at the side of the shard that will serve it.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    pub(crate) status: watch::Sender<PartitionStatus>,
+    pub(crate) tail: HotTail,
+}
+
+/// Threads that close the logs of a shard at its end, several at a time: a close waits for the disk a few times.
+#[derive(Debug, Clone)]
+pub(crate) struct Closers {
+    pub(crate) io: HelperIo,
+    /// How many for each shard.
+    pub(crate) threads: usize,
 }
 
 type IoJob = Box<dyn FnOnce(&mut dyn Io) + Send>;
@@ -332,6 +356,24 @@ impl ShardHandle {
         self.send(Request::Open { spec: Box::new(spec), status, tail: tail.clone() }, Some(room))?;
         Ok(PartitionHandle::new(id, topic, config, self.clone(), watcher, tail))
     }
+
+    /// A partition that is being loaded elsewhere, and what its shard needs to serve it; [`ShardHandle::adopt`] gives it to
+    /// the shard, which knows nothing of it until then.
+    pub(crate) fn announce(&self, spec: &PartitionSpec) -> (PartitionHandle, Announced) {
+        let first = PartitionStatus { leadership: spec.leadership.clone(), log: LogStatus::Loading };
+        let (status, watcher) = watch::channel(first);
+        let (topic, tail) = (Arc::from(spec.topic.as_str()), HotTail::new());
+        let config = Arc::new(spec.log.clone());
+        let handle = PartitionHandle::new(spec.id, topic, config, self.clone(), watcher, tail.clone());
+        (handle, Announced { status, tail })
+    }
+
+    /// Gives the shard a partition that was announced: served from now on, or offline. `refuse`: why clients may not
+    /// write to it.
+    pub(crate) async fn adopt(&self, loaded: Loaded, refuse: Option<Arc<str>>) -> Result<(), PartitionError> {
+        let room = self.room().await?;
+        self.send(Request::Adopt { loaded: Box::new(loaded), refuse }, Some(room))
+    }
 }
 
 /// Opens the disk of a shard; called once on the shard's own thread.
@@ -408,12 +450,18 @@ impl Shards {
     ///
     /// Answers what the checkpoint files must say, with what could not be closed cleanly marked.
     pub async fn stop(&self) -> Vec<LogPoints> {
+        self.stop_with(None).await
+    }
+
+    /// As [`Shards::stop`], where the logs of each shard are closed by several threads.
+    pub(crate) async fn stop_with(&self, closers: Option<Closers>) -> Vec<LogPoints> {
         let mut points = Vec::new();
         let mut answers = Vec::new();
         for shard in &self.handles {
             shard.room.close();
             let (reply, answer) = oneshot::channel();
-            if shard.send(Request::Stop { reply }, None).is_ok() {
+            let closers = closers.clone();
+            if shard.send(Request::Stop { closers, reply }, None).is_ok() {
                 answers.push(answer);
             }
         }

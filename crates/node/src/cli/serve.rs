@@ -3,12 +3,15 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use super::Failure;
+use super::bar::{Bar, LogLines};
 use crate::config::{Config, ConfigError, Overrides};
+use crate::loading::Starting;
 use crate::node::{Node, StartError};
 use crate::server::{Bound, Server};
 
@@ -75,8 +78,7 @@ fn start_failure(error: &StartError) -> Failure {
 fn start_log(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|error| Failure::usage(format!("--log {filter:?} is not a filter")).because(&error))?;
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogLines).with_ansi(false);
     let started = match format {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
@@ -86,23 +88,37 @@ fn start_log(filter: &str, format: LogFormat) -> Result<(), Failure> {
 
 async fn serve(config: Config) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
-    let starting = async {
-        let listener = config.listener.clone();
-        let bound = Bound::bind(&listener).await?;
-        let node = Node::start(config).await?;
-        Server::start(node, bound).await
-    };
-    let server = tokio::select! {
-        server = starting => server.map_err(|error| start_failure(&error))?,
-        // What was recovered so far is on the disk; the next start goes on from there.
-        signal = signals.next() => {
-            tracing::info!(signal, "stopped while starting");
-            return Ok(ExitCode::SUCCESS);
+    let starting = Starting::new();
+    let mut server = std::pin::pin!(start(config, Arc::clone(&starting)));
+    let mut interrupted = false;
+    let server = loop {
+        tokio::select! {
+            server = &mut server => break server,
+            // What was recovered so far is on the disk; the next start goes on from there.
+            signal = signals.next() => {
+                tracing::info!(signal, "stopping while starting");
+                if interrupted {
+                    // Who asks twice does not want to wait for what is being closed; a crash is what starts recover from.
+                    return Ok(ExitCode::FAILURE);
+                }
+                interrupted = true;
+                starting.interrupt();
+            }
         }
     };
-    let ready = announce(&server);
-    let signal = signals.next().await;
-    tracing::info!(signal, "stopping");
+    let server = match server {
+        Ok(server) => server,
+        Err(StartError::Stopped) if interrupted => {
+            tracing::info!("stopped while starting");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(error) => return Err(start_failure(&error)),
+    };
+    let ready = if interrupted { Ok(()) } else { announce(&server) };
+    if !interrupted {
+        let signal = signals.next().await;
+        tracing::info!(signal, "stopping");
+    }
     let clean = server.stop().await;
     ready?;
     if clean {
@@ -111,6 +127,14 @@ async fn serve(config: Config) -> Result<ExitCode, Failure> {
     }
     Err(Failure::failed("not everything was closed cleanly; what was acknowledged is on the disk")
         .help("the next start recovers it; see the log above for the partitions"))
+}
+
+async fn start(config: Config, starting: Arc<Starting>) -> Result<Server, StartError> {
+    let bound = Bound::bind(&config.listener).await?;
+    let bar = Bar::on_terminal(&starting);
+    let node = Node::start_watched(config, &starting).await;
+    drop(bar);
+    Server::start(node?, bound).await
 }
 
 /// The one line on standard output: clients may come.

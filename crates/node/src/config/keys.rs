@@ -217,7 +217,12 @@ pub const KEYS: &[Key] = &[
     inert("num.io.threads", Kind::Int(1, INT)),
     inert("num.network.threads", Kind::Int(1, INT)),
     key("num.partitions", "1", Kind::Int(1, INT), "Partitions of topics created without a number of them."),
-    inert("num.recovery.threads.per.data.dir", Kind::Int(1, INT)),
+    key(
+        "num.recovery.threads.per.data.dir",
+        "2",
+        Kind::Int(1, INT),
+        "Threads of each log directory that load partitions at a start and close them at a stop.",
+    ),
     inert("num.replica.fetchers", Kind::Int(1, INT)),
     inert("offsets.retention.minutes", Kind::Int(1, INT)),
     inert("offsets.topic.num.partitions", Kind::Int(1, INT)),

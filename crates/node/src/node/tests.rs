@@ -45,7 +45,7 @@ async fn start(dir: &Path, full: &Arc<AtomicBool>) -> Arc<Node> {
     let mut opened = DataDirs::open(&config, &mut *io).unwrap();
     let below = Arc::clone(opened.metadata.kv());
     opened.metadata = Metadata::open(Arc::new(Flaky { below, full: Arc::clone(full) })).unwrap();
-    Node::over(config, WantedBackend::Auto, opened).await.unwrap()
+    Node::over(config, WantedBackend::Auto, opened, &Starting::new()).await.unwrap()
 }
 
 fn batch(value: &str) -> BytesMut {
@@ -55,6 +55,69 @@ fn batch(value: &str) -> BytesMut {
 async fn epochs(handle: &PartitionHandle) -> Vec<i32> {
     let read = handle.read(Offset::ZERO, 1 << 20, Isolation::Uncommitted, true).await.unwrap();
     BatchReader::new(&read.bytes).map(|batch| batch.unwrap().leader_epoch().unwrap().get()).collect()
+}
+
+#[tokio::test]
+async fn an_interrupted_start_keeps_what_it_loaded_and_the_next_one_goes_on() {
+    const PARTITIONS: i32 = 20;
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("data");
+    let marker = dir.join(".kafka_cleanshutdown");
+    let overrides = Overrides {
+        data_dir: Some(dir.clone()),
+        set: vec!["num.recovery.threads.per.data.dir=1".to_owned()],
+        ..Overrides::default()
+    };
+    let config = Config::load(&overrides).unwrap();
+    let topic = Topic {
+        name: "t".to_owned(),
+        id: uuid::random().unwrap(),
+        partitions: PARTITIONS,
+        configs: BTreeMap::new(),
+        mirror: None,
+    };
+    let ids: Vec<PartitionId> = topic.partition_ids().collect();
+    let node = Node::start(config.clone()).await.unwrap();
+    node.create_topic(topic, Change::default()).await.unwrap();
+    for id in &ids {
+        node.partition(*id).unwrap().append_client(batch("a"), Acks::Durable).await.unwrap();
+    }
+    assert!(node.stop().await && marker.exists());
+    drop(node);
+    std::fs::remove_file(&marker).unwrap();
+    std::fs::remove_file(dir.join("recovery-point-offset-checkpoint")).unwrap();
+
+    let starting = Starting::new();
+    *starting.interrupt_after.lock().unwrap() = Some(7);
+    let started = Node::start_watched(config.clone(), &starting).await;
+    assert!(matches!(started, Err(StartError::Stopped)), "{started:?}");
+    let progress = starting.progress();
+    assert_eq!((progress.partitions_done, progress.partitions_total), (7, 20), "{progress}");
+    assert!(progress.bytes_done > 0 && progress.bytes_done < progress.bytes_total, "{progress}");
+    assert!(!marker.exists());
+    let kept = std::fs::read_to_string(dir.join("recovery-point-offset-checkpoint")).unwrap();
+    assert_eq!(kept.lines().filter(|line| line.ends_with(" 1")).count(), 7, "{kept}");
+
+    // One that is to end before it began loads nothing, and takes nothing away.
+    let starting = Starting::new();
+    starting.interrupt();
+    let started = Node::start_watched(config.clone(), &starting).await;
+    assert!(matches!(started, Err(StartError::Stopped)), "{started:?}");
+    assert_eq!(starting.progress().partitions_done, 0);
+    assert_eq!(std::fs::read_to_string(dir.join("recovery-point-offset-checkpoint")).unwrap(), kept);
+
+    let starting = Starting::new();
+    let node = Node::start_watched(config, &starting).await.unwrap();
+    assert!(starting.progress().is_done());
+    for id in &ids {
+        let handle = node.partition(*id).unwrap();
+        assert_eq!(handle.view().unwrap().high_watermark.get(), 1);
+        handle.append_client(batch("b"), Acks::Durable).await.unwrap();
+        // Each start that was not clean has raised it, and none has raised it without having loaded it.
+        let epochs = epochs(&handle).await;
+        assert!(epochs == [0, 1] || epochs == [0, 2], "{epochs:?}");
+    }
+    assert!(node.stop().await && marker.exists());
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The thread of a shard: its loop, its partitions, its syncs.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
@@ -16,10 +16,11 @@ use weir_segment::io::buffer::BufferPool;
 use weir_segment::io::{Done, Io, IoError, Operation, Wait};
 
 use super::{
-    Acks, LogPoints, LogStatus, PartitionError, PartitionSpec, PartitionStatus, PendingAppend, ReadRequest,
-    Request, Run, ShardConfig, describe,
+    Acks, Announced, Closers, LogPoints, LogStatus, PartitionError, PartitionSpec, PartitionStatus,
+    PendingAppend, ReadRequest, Request, Run, ShardConfig, describe,
 };
 use crate::clock;
+use crate::loading::Loaded;
 use crate::metadata::{Leadership, PartitionId};
 
 /// Requests that one turn of the loop takes before it starts syncs.
@@ -299,8 +300,8 @@ impl Shard {
                     received => received,
                 };
                 match received {
-                    Ok((Request::Stop { reply }, _)) => {
-                        let points = self.stop();
+                    Ok((Request::Stop { closers, reply }, _)) => {
+                        let points = self.stop(closers.as_ref());
                         let _ = reply.send(points);
                         return;
                     }
@@ -609,6 +610,7 @@ impl Shard {
     fn handle(&mut self, request: Request, room: Option<OwnedSemaphorePermit>) {
         match request {
             Request::Open { spec, status, tail } => self.open(*spec, status, tail),
+            Request::Adopt { loaded, refuse } => self.adopt(*loaded, refuse),
             Request::Append { id, append } => {
                 if self.append(id, append, false) {
                     self.settle(id);
@@ -922,10 +924,53 @@ impl Shard {
     }
 
     fn open(&mut self, spec: PartitionSpec, status: watch::Sender<PartitionStatus>, tail: HotTail) {
+        let mut slot = self.slot(spec, status, tail);
+        slot.state = match &self.broken {
+            Some(reason) => SlotState::Offline { reason: Arc::clone(reason) },
+            None => load(&mut *self.io, &slot.spec, slot.owner, &self.pool),
+        };
+        slot.show_tail(&self.tail_memory);
+        slot.spec.options.clean_shutdown = false;
+        slot.publish_state();
+        self.insert(slot);
+    }
+
+    /// A partition that was loaded by another thread is served from here on, under the leadership that it comes with.
+    fn adopt(&mut self, loaded: Loaded, refuse: Option<Arc<str>>) {
+        let Loaded { spec, announced: Announced { status, tail }, log } = loaded;
+        let mut slot = self.slot(spec, status, tail);
+        slot.state = match (log, &self.broken) {
+            (Ok(_), Some(reason)) => SlotState::Offline { reason: Arc::clone(reason) },
+            (Ok(mut log), None) => {
+                log.attach(slot.owner, self.pool.clone());
+                SlotState::Open(log)
+            }
+            (Err(reason), _) => SlotState::Offline { reason },
+        };
+        slot.show_tail(&self.tail_memory);
+        slot.spec.options.clean_shutdown = false;
+        slot.refuse = refuse;
+        slot.status.send_modify(|status| status.leadership = slot.leadership.clone());
+        let id = slot.spec.id;
+        self.insert(slot);
+        // Nobody is told that it is served before its epoch stands in its log.
+        self.note_epoch(id);
+        if let Some(slot) = self.slots.get(&id) {
+            slot.publish_state();
+        }
+    }
+
+    fn insert(&mut self, slot: Slot) {
+        let id = slot.spec.id;
+        self.owners.insert(slot.owner, id);
+        self.slots.insert(id, slot);
+    }
+
+    fn slot(&mut self, spec: PartitionSpec, status: watch::Sender<PartitionStatus>, tail: HotTail) -> Slot {
         let leadership = spec.leadership.clone();
         let owner = self.next_owner;
         self.next_owner = self.next_owner.wrapping_add(1);
-        let mut slot = Slot {
+        Slot {
             leadership,
             status,
             state: SlotState::Offline { reason: Arc::from("not opened") },
@@ -946,17 +991,7 @@ impl Shard {
             unwritten: 0,
             refuse: None,
             spec,
-        };
-        slot.state = match &self.broken {
-            Some(reason) => SlotState::Offline { reason: Arc::clone(reason) },
-            None => load(&mut *self.io, &slot.spec, owner, &self.pool),
-        };
-        slot.show_tail(&self.tail_memory);
-        slot.spec.options.clean_shutdown = false;
-        slot.publish_state();
-        let id = slot.spec.id;
-        self.owners.insert(owner, id);
-        self.slots.insert(id, slot);
+        }
     }
 
     /// A partition whose disk failed (it may have been full) is opened again from its bytes when
@@ -1056,6 +1091,26 @@ impl Shard {
         log.close(&mut *self.io).map_err(PartitionError::Change)
     }
 
+    /// Takes a log out that is durable and at rest, and for which nobody waits.
+    fn detach(&mut self, id: PartitionId) -> Option<Box<UnifiedLog>> {
+        let slot = self.slots.get_mut(&id)?;
+        let waited_for =
+            !slot.writing.is_empty() || !slot.waiting.is_empty() || !slot.syncs_waiting.is_empty();
+        if waited_for || !slot.held.is_empty() {
+            return None;
+        }
+        let SlotState::Open(log) = &mut slot.state else { return None };
+        if !log.detach(&mut *self.io).unwrap_or(false) {
+            return None;
+        }
+        let slot = self.slots.remove(&id)?;
+        self.owners.remove(&slot.owner);
+        match slot.state {
+            SlotState::Open(log) => Some(log),
+            _ => None,
+        }
+    }
+
     /// Waits until nothing of a partition is in flight.
     fn drain(&mut self, id: PartitionId) {
         let is_busy = |slot: &Slot| match &slot.state {
@@ -1074,7 +1129,7 @@ impl Shard {
     }
 
     /// Everything that was asked is finished, then every log is closed.
-    fn stop(&mut self) -> Vec<LogPoints> {
+    fn stop(&mut self, closers: Option<&Closers>) -> Vec<LogPoints> {
         let ids: Vec<PartitionId> = self.slots.keys().copied().collect();
         let mut all = Vec::with_capacity(ids.len());
         // All writes and syncs run side by side before the logs are closed one by one.
@@ -1092,31 +1147,25 @@ impl Shard {
                 break;
             }
         }
+        let mut detached = Vec::new();
         for id in ids {
             let end = match self.slots.get(&id).map(|slot| &slot.state) {
                 Some(SlotState::Open(log)) => Some(log.log_end_offset()),
                 _ => None,
             };
             let points = self.slots.get(&id).and_then(|slot| slot.points(true));
-            let closed = self.close(id);
-            let Some(mut points) = points else { continue };
-            match closed {
-                // A closed log is durable to its end.
-                Ok(()) => {
-                    points.recovery_point = end.unwrap_or(points.recovery_point);
-                    points.high_watermark = points.recovery_point;
-                }
-                Err(error) => {
-                    tracing::error!(
-                        topic = points.topic,
-                        partition = id.partition,
-                        error = describe(&error),
-                        "not closed"
-                    );
-                    points.clean = false;
-                }
+            if let (Some(points), Some(end), true) = (&points, end, closers.is_some())
+                && let Some(log) = self.detach(id)
+            {
+                detached.push(Closing { log, end, points: points.clone() });
+                continue;
             }
-            all.push(points);
+            let closed = self.close(id);
+            let Some(points) = points else { continue };
+            all.push(closed_points(points, end, closed));
+        }
+        if let Some(closers) = closers {
+            all.append(&mut close_all(detached, closers, &mut *self.io));
         }
         for (_, read, _) in self.reads.drain(..) {
             let _ = read.reply.send(Err(PartitionError::ShutDown));
@@ -1142,6 +1191,65 @@ fn report_barrier(topic: &str, partition: i32, barrier: &BarrierApplied) {
         transactions_aborted,
         "barrier: producers forgotten, transactions that were still open aborted"
     );
+}
+
+/// A log that is to be closed, and what the checkpoint files say of it then.
+struct Closing {
+    log: Box<UnifiedLog>,
+    end: Offset,
+    points: LogPoints,
+}
+
+/// What the checkpoint files say of a log that was closed, or not.
+fn closed_points(
+    mut points: LogPoints,
+    end: Option<Offset>,
+    closed: Result<(), PartitionError>,
+) -> LogPoints {
+    match closed {
+        // A closed log is durable to its end.
+        Ok(()) => {
+            points.recovery_point = end.unwrap_or(points.recovery_point);
+            points.high_watermark = points.recovery_point;
+        }
+        Err(error) => {
+            let (topic, partition) = (points.topic.as_str(), points.id.partition);
+            tracing::error!(topic, partition, error = describe(&error), "not closed");
+            points.clean = false;
+        }
+    }
+    points
+}
+
+/// Closes logs that are at rest, several at a time; what no thread of its own can be had for is closed here.
+fn close_all(logs: Vec<Closing>, closers: &Closers, here: &mut dyn Io) -> Vec<LogPoints> {
+    let threads = closers.threads.min(logs.len());
+    let (left, closed) = (Mutex::new(logs), Mutex::new(Vec::new()));
+    let close = |io: &mut dyn Io| {
+        loop {
+            let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(Closing { log, end, points }) = next else { return };
+            let points = closed_points(points, Some(end), log.close(io).map_err(PartitionError::Change));
+            closed.lock().unwrap_or_else(PoisonError::into_inner).push(points);
+        }
+    };
+    std::thread::scope(|scope| {
+        for number in 1..threads {
+            let work = || match closers.io.open() {
+                Ok(mut io) => close(&mut *io),
+                // The others have more to do then.
+                Err(error) => {
+                    tracing::warn!(error = describe(&error), "a thread that closes has no disk access")
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("close-{number}"));
+            if let Err(error) = thread.spawn_scoped(scope, work) {
+                tracing::warn!(%error, "a thread to close partitions cannot be started");
+            }
+        }
+        close(here);
+    });
+    closed.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens the log of `spec`, making it if that is wanted.

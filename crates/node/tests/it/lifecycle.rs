@@ -12,6 +12,7 @@ use weir_wire::msg::metadata_request::MetadataRequestTopic;
 
 use crate::support::{
     Client, Process, TestNode, batch, fetch_request, idempotent, offsets_and_epochs, serve_fails,
+    serve_until_said,
 };
 
 const MARKER: &str = ".kafka_cleanshutdown";
@@ -181,6 +182,45 @@ async fn a_corrupt_partition_is_offline_and_the_others_are_served() {
     std::fs::write(&log, &whole).unwrap();
     let node = TestNode::start(&path).await;
     assert_eq!(node.connect().await.values("bad", 0).await, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_start_that_ends_on_its_way_is_started_again_and_nothing_is_lost() {
+    const PARTITIONS: i32 = 60;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let mut process = Process::start(&path);
+    let mut client = process.connect().await;
+    client.create_topic("t", PARTITIONS, &[]).await;
+    for partition in 0..PARTITIONS {
+        for step in 0..3 {
+            let value = format!("{partition}-{step}");
+            let mut request = crate::support::produce_request("t", partition, batch(&[&value]).freeze(), -1);
+            request.timeout_ms = 20_000;
+            let response = client.call_at(&request, 12).await;
+            assert_eq!(response.topics[0].partitions[0].error_code, ErrorCode::NONE);
+        }
+    }
+    process.signal(Signal::KILL);
+    process.wait();
+    // While it loads, when some are loaded, and when about all are.
+    let ends =
+        [("disk access", Signal::KILL), ("disk access", Signal::TERM), ("log recovered", Signal::KILL)];
+    for (said, signal) in ends.into_iter().chain([("log recovered", Signal::TERM); 2]) {
+        let mut child = serve_until_said(&path, &["num.recovery.threads.per.data.dir=1"], said);
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.success(), signal == Signal::TERM, "{status} after {said:?}");
+        assert!(!path.join(MARKER).exists(), "no clean marker after {said:?} and {signal:?}");
+    }
+    let process = Process::start(&path);
+    let mut client = process.connect().await;
+    for partition in 0..PARTITIONS {
+        let mut request = fetch_request("t", 0);
+        request.topics[0].partitions[0].partition = partition;
+        let answer = client.fetch(&request).await;
+        assert_eq!((answer.error_code, answer.high_watermark), (ErrorCode::NONE, 3), "{partition}");
+    }
 }
 
 #[tokio::test]

@@ -133,6 +133,20 @@ fn command(listen: &str, dir: &Path, set: &[&str]) -> Command {
     command
 }
 
+/// Starts `weir serve` and returns when a line of its log has this text, ready or not.
+pub(crate) fn serve_until_said(dir: &Path, set: &[&str], text: &str) -> Child {
+    let mut command = command("127.0.0.1:0", dir, set);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(text) {
+        line.clear();
+        assert!(log.read_line(&mut line).unwrap() > 0, "the log ends without {text:?}");
+    }
+    std::thread::Builder::new().spawn(move || log.lines().count()).unwrap();
+    child
+}
+
 /// Runs `weir serve` where it must end by itself: exit code and standard error.
 pub(crate) fn serve_fails(dir: &Path, set: &[&str]) -> (i32, String) {
     let output = command("127.0.0.1:0", dir, set).output().unwrap();

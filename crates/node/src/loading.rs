@@ -1,0 +1,385 @@
+//! Partitions at a start: loaded by threads of their own, several at a time, the largest first.
+//!
+//! A shard is not busy with loads, so it serves what it has been given already. Each log directory has its threads
+//! (`num.recovery.threads.per.data.dir`), each thread a disk access of its own; a loaded log holds no open file, and is
+//! handed to the shard that owns the partition. A log that cannot be loaded takes nothing with it but its partition.
+//!
+//! [`Starting`] is what others see of it: how far it is, and a way to end it. What was loaded until then stays so.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use weir_log::UnifiedLog;
+use weir_recovery::{LoadError, Phase, Progress, Watch};
+use weir_segment::io::select::{IoConfig, SelectError, WantedBackend, select};
+use weir_segment::io::{Io, IoError};
+use weir_segment::layout::{FileKind, SegmentFileName, Stage};
+
+use crate::clock;
+use crate::shard::{Announced, PartitionSpec, describe};
+
+/// Time between two lines of the log that say how far it is.
+const SAID_EVERY: Duration = Duration::from_secs(5);
+
+/// How far a start is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LoadProgress {
+    /// Partitions that are there.
+    pub partitions_total: usize,
+    /// Partitions that were loaded, or cannot be.
+    pub partitions_done: usize,
+    /// Those of them that cannot be.
+    pub partitions_offline: usize,
+    /// Bytes of logs that must be read again; 0 after a clean stop.
+    pub bytes_total: u64,
+    /// Bytes of them that were read.
+    pub bytes_done: u64,
+    /// Since the first load began; `None` before.
+    pub elapsed: Option<Duration>,
+}
+
+impl LoadProgress {
+    /// How much longer it takes at the pace so far, where that can be said.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        let left = self.bytes_total.checked_sub(self.bytes_done)?;
+        let elapsed = self.elapsed?.as_millis();
+        let left = elapsed.checked_mul(u128::from(left))?.checked_div(u128::from(self.bytes_done))?;
+        Some(Duration::from_millis(u64::try_from(left).ok()?))
+    }
+
+    /// Whether everything is loaded.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.partitions_done == self.partitions_total
+    }
+}
+
+impl std::fmt::Display for LoadProgress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} partitions", self.partitions_done, self.partitions_total)?;
+        if self.bytes_total > 0 {
+            let gb = |bytes: u64| bytes / 1_000_000_000;
+            let tenths = |bytes: u64| bytes / 100_000_000 % 10;
+            let (done, total) = (self.bytes_done, self.bytes_total);
+            write!(f, ", {}.{} of {}.{} GB", gb(done), tenths(done), gb(total), tenths(total))?;
+        }
+        if self.partitions_offline > 0 {
+            write!(f, ", {} offline", self.partitions_offline)?;
+        }
+        match self.time_left().map(|left| left.as_secs()) {
+            Some(seconds) if !self.is_done() => write!(f, ", about {seconds} s left"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A start that is under way, as seen from outside.
+#[derive(Debug, Default)]
+pub struct Starting {
+    interrupted: AtomicBool,
+    partitions_total: AtomicUsize,
+    partitions_done: AtomicUsize,
+    partitions_offline: AtomicUsize,
+    bytes_total: AtomicU64,
+    bytes_done: AtomicU64,
+    began: Mutex<Option<Instant>>,
+    #[cfg(test)]
+    pub(crate) interrupt_after: Mutex<Option<usize>>,
+}
+
+impl Starting {
+    /// Nothing has begun.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Ends the start at the next place where that is possible. What was done stays done, and no clean marker is left.
+    pub fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Release);
+    }
+
+    /// Whether it is to end.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Acquire)
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn progress(&self) -> LoadProgress {
+        let total = self.bytes_total.load(Ordering::Relaxed);
+        LoadProgress {
+            partitions_total: self.partitions_total.load(Ordering::Relaxed),
+            partitions_done: self.partitions_done.load(Ordering::Relaxed),
+            partitions_offline: self.partitions_offline.load(Ordering::Relaxed),
+            bytes_total: total,
+            bytes_done: self.bytes_done.load(Ordering::Relaxed).min(total),
+            elapsed: self.began.lock().unwrap_or_else(PoisonError::into_inner).map(|began| began.elapsed()),
+        }
+    }
+
+    fn begin(&self, jobs: &[VecDeque<Job>]) {
+        let all = || jobs.iter().flatten();
+        self.partitions_total.store(all().count(), Ordering::Relaxed);
+        self.bytes_total.store(all().map(|job| job.bytes).sum(), Ordering::Relaxed);
+        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = Some(now());
+    }
+
+    fn loaded(&self, is_offline: bool) {
+        self.partitions_offline.fetch_add(usize::from(is_offline), Ordering::Relaxed);
+        let _done = self.partitions_done.fetch_add(1, Ordering::Relaxed) + 1;
+        #[cfg(test)]
+        if self.interrupt_after.lock().unwrap().is_some_and(|after| _done >= after) {
+            self.interrupt();
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a start says how long it took and will take")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// A partition to load.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Which, and what is known of its past.
+    pub(crate) spec: PartitionSpec,
+    /// What its handle sees: that it is being loaded.
+    pub(crate) announced: Announced,
+    /// Bytes of its log that must be read again.
+    bytes: u64,
+}
+
+impl Job {
+    /// A partition whose log has not been looked at.
+    pub(crate) fn new(spec: PartitionSpec, announced: Announced) -> Self {
+        Self { spec, announced, bytes: 0 }
+    }
+}
+
+/// A partition that was loaded, or cannot be.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// Which.
+    pub(crate) spec: PartitionSpec,
+    /// What its handle sees.
+    pub(crate) announced: Announced,
+    /// Its log, without open files; or why there is none.
+    pub(crate) log: Result<Box<UnifiedLog>, Arc<str>>,
+}
+
+/// Disk access for threads beside the shards.
+#[derive(Debug, Clone)]
+pub(crate) struct HelperIo {
+    /// What the node's shards use.
+    pub(crate) wanted: WantedBackend,
+    /// Limits of one of them.
+    pub(crate) limits: IoConfig,
+}
+
+impl HelperIo {
+    /// Opens one, on the thread that uses it.
+    ///
+    /// # Errors
+    /// If no backend can be had, not even the plain one.
+    pub(crate) fn open(&self) -> Result<Box<dyn Io>, SelectError> {
+        let opened = select(self.wanted, &self.limits).or_else(|error| {
+            // One more ring may be too much where the shards have theirs.
+            tracing::warn!(error = describe(&error), "partitions are loaded without io_uring");
+            select(WantedBackend::Pwrite, &self.limits)
+        });
+        opened.map(|(io, _)| io)
+    }
+}
+
+/// Loads the partitions of each log directory, which `jobs` has one list of, by `threads` threads a directory. They come
+/// by the channel as they are loaded, which ends when all are, or when the start was interrupted.
+///
+/// Blocking: it measures first what is to be read.
+///
+/// # Errors
+/// If no disk access can be had to look at the files.
+pub(crate) fn load(
+    mut jobs: Vec<VecDeque<Job>>,
+    threads: usize,
+    io: &HelperIo,
+    starting: &Arc<Starting>,
+) -> Result<mpsc::UnboundedReceiver<Loaded>, SelectError> {
+    let mut looking = io.open()?;
+    for job in jobs.iter_mut().flatten() {
+        if !starting.is_interrupted() {
+            job.bytes = unflushed_bytes(&mut *looking, &job.spec).unwrap_or(0);
+        }
+    }
+    drop(looking);
+    for of_dir in &mut jobs {
+        // The largest first, so that none of them is what all others have waited for.
+        of_dir.make_contiguous().sort_by_key(|job| std::cmp::Reverse(job.bytes));
+    }
+    starting.begin(&jobs);
+    let (results, loaded) = mpsc::unbounded_channel();
+    for of_dir in jobs {
+        let count = threads.min(of_dir.len());
+        let of_dir = Arc::new(Mutex::new(of_dir));
+        for number in 0..count {
+            let (of_dir, io, starting) = (Arc::clone(&of_dir), io.clone(), Arc::clone(starting));
+            let results = results.clone();
+            let work = move || load_some(&of_dir, &io, &starting, &results);
+            let thread = std::thread::Builder::new().name(format!("load-{number}")).spawn(work);
+            if let Err(error) = thread {
+                // One of them is enough, and without one there is no channel to wait for.
+                tracing::warn!(%error, "a thread to load partitions cannot be started");
+            }
+        }
+    }
+    Ok(loaded)
+}
+
+/// Bytes of a log that a load must read: the segments from that of the recovery point on.
+fn unflushed_bytes(io: &mut dyn Io, spec: &PartitionSpec) -> Result<u64, IoError> {
+    if spec.options.clean_shutdown {
+        return Ok(0);
+    }
+    let mut segments = Vec::new();
+    for path in io.list(&spec.dir)? {
+        if let Some(name) = SegmentFileName::of(&path)
+            && name.kind == FileKind::Log
+            && name.stage == Stage::Live
+        {
+            let size = io.metadata(&path)?.map_or(0, |metadata| metadata.size);
+            segments.push((name.base_offset, size));
+        }
+    }
+    segments.sort_unstable();
+    let first = segments.partition_point(|(base, _)| *base <= spec.options.recovery_point).saturating_sub(1);
+    Ok(segments.iter().skip(first).map(|(_, size)| size).sum())
+}
+
+/// What one thread does until nothing is left to load, or it is to end.
+fn load_some(
+    jobs: &Mutex<VecDeque<Job>>,
+    io: &HelperIo,
+    starting: &Starting,
+    results: &mpsc::UnboundedSender<Loaded>,
+) {
+    let mut io = match io.open() {
+        Ok(io) => io,
+        Err(error) => {
+            // Others may have one.
+            tracing::error!(error = describe(&error), "a thread that loads partitions has no disk access");
+            return;
+        }
+    };
+    while !starting.is_interrupted() {
+        let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some(job) = next else { return };
+        let Some(loaded) = load_one(&mut *io, job, starting) else { return };
+        if results.send(loaded).is_err() {
+            return;
+        }
+    }
+}
+
+/// What a load tells a start.
+struct JobWatch<'a> {
+    starting: &'a Starting,
+    /// Bytes of this load.
+    bytes: u64,
+    /// Those of them that were told.
+    told: u64,
+    began: Instant,
+}
+
+impl JobWatch<'_> {
+    fn tell(&mut self, done: u64) {
+        // A walk that begins again goes back, and what was told is not taken back.
+        let done = done.min(self.bytes);
+        self.starting.bytes_done.fetch_add(done.saturating_sub(self.told), Ordering::Relaxed);
+        self.told = self.told.max(done);
+    }
+}
+
+impl Watch for JobWatch<'_> {
+    fn progress(&mut self, progress: &Progress) -> ControlFlow<()> {
+        if progress.phase == Phase::Walk {
+            self.tell(progress.bytes_done);
+        }
+        if self.starting.is_interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn now(&mut self) -> Option<Duration> {
+        Some(self.began.elapsed())
+    }
+}
+
+/// Loads one partition; `None` if it was interrupted.
+fn load_one(io: &mut dyn Io, job: Job, starting: &Starting) -> Option<Loaded> {
+    let Job { mut spec, announced, bytes } = job;
+    spec.options.now = clock::now();
+    let (topic, partition) = (spec.topic.as_str(), spec.id.partition);
+    let mut watch = JobWatch { starting, bytes, told: 0, began: now() };
+    let opened = UnifiedLog::open_watched(io, &spec.dir, spec.log.clone(), spec.options.clone(), &mut watch);
+    let log = match opened {
+        Err(LoadError::Interrupted) => return None,
+        Ok((mut log, report)) => {
+            if spec.options.clean_shutdown || report.segment_count == 0 {
+                tracing::debug!(topic, partition, %report, "log opened");
+            } else {
+                tracing::info!(topic, partition, %report, "log recovered");
+            }
+            match log.detach(io) {
+                Ok(true) => Ok(Box::new(log)),
+                Ok(false) => unreachable!("what was just loaded is durable"),
+                Err(error) => Err(describe(&error)),
+            }
+        }
+        Err(error) => Err(describe(&error)),
+    };
+    let log = log.map_err(|reason| {
+        tracing::error!(topic, partition, reason, "partition is offline");
+        Arc::from(reason)
+    });
+    watch.tell(bytes);
+    starting.loaded(log.is_err());
+    Some(Loaded { spec, announced, log })
+}
+
+/// Says every few seconds how far a start is.
+pub(crate) async fn say_how_far(starting: &Starting) -> std::convert::Infallible {
+    loop {
+        tokio::time::sleep(SAID_EVERY).await;
+        tracing::info!("loading: {}", starting.progress());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_says_what_is_left_and_how_long_that_takes() {
+        let progress = LoadProgress {
+            partitions_total: 10,
+            partitions_done: 4,
+            partitions_offline: 1,
+            bytes_total: 12_340_000_000,
+            bytes_done: 3_085_000_000,
+            elapsed: Some(Duration::from_secs(2)),
+        };
+        assert_eq!(progress.time_left(), Some(Duration::from_secs(6)));
+        let text = "4 of 10 partitions, 3.0 of 12.3 GB, 1 offline, about 6 s left";
+        assert_eq!(progress.to_string(), text);
+        let clean = LoadProgress { bytes_total: 0, bytes_done: 0, partitions_offline: 0, ..progress };
+        assert_eq!((clean.time_left(), clean.to_string().as_str()), (None, "4 of 10 partitions"));
+        let done = LoadProgress { partitions_done: 10, bytes_done: progress.bytes_total, ..progress };
+        assert!(done.is_done() && !progress.is_done());
+        assert_eq!(done.to_string(), "10 of 10 partitions, 12.3 of 12.3 GB, 1 offline");
+    }
+}
