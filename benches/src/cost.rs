@@ -113,6 +113,22 @@ pub fn free_memory_mib() -> u64 {
         .map_or(0, |kib| kib / 1024)
 }
 
+/// The mount that holds a folder: its kind and options, which decide what a sync costs.
+#[must_use]
+pub fn file_system(folder: &std::path::Path) -> String {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [_, point, kind, options, ..] = words.as_slice() else { return None };
+            folder.starts_with(point).then(|| (point.len(), format!("{kind} ({options})")))
+        })
+        .max_by_key(|(length, _)| *length)
+        .map_or_else(|| "unknown".to_owned(), |(_, text)| text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,4 +12,5 @@ pub mod cost;
 pub mod figures;
 pub mod format;
 pub mod kill;
+pub mod recovery;
 pub mod start_idle;

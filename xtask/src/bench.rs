@@ -3,6 +3,7 @@
 mod append;
 mod format;
 mod psm;
+mod recovery;
 mod start_idle;
 
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<ExitCode> {
         BenchOptions::Append(rest) => append::run(rest),
         BenchOptions::Format { runs } => format::run(*runs),
         BenchOptions::Psm { runs } => psm::run(*runs),
+        BenchOptions::Recovery(rest) => recovery::run(rest),
     }
 }
 

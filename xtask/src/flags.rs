@@ -25,6 +25,7 @@ usage: cargo xtask <command>
   bench append [ARGS...]         the segment writer against plain loops on the same disk (--help for its ARGS)
   bench format [--runs N]        batches and records against the checksum library and kafka-protocol, alternated
   bench psm [--runs N]           producer state: batches, barrier, expiry, snapshots at up to a million producers
+  bench recovery [ARGS...]       logs loaded after a crash, beside plain reads and Kafka's loader (--help for its ARGS)
 
 interop also takes: --only PREFIX (checks whose name starts so), --keep (leave the work folder),
 --smoke HOST:PORT (only the client smoke, against a broker that runs already).
@@ -104,6 +105,8 @@ pub(crate) enum BenchOptions {
     Psm {
         runs: u32,
     },
+    /// The arguments of the benchmark itself.
+    Recovery(Vec<String>),
 }
 
 /// `bench start-idle`.
@@ -227,12 +230,13 @@ fn bench(words: &mut Words<'_>) -> Result<BenchOptions, String> {
         Some("append") => Ok(BenchOptions::Append(words.rest.to_vec())),
         Some("format") => Ok(BenchOptions::Format { runs: runs(words, "bench format")? }),
         Some("psm") => Ok(BenchOptions::Psm { runs: runs(words, "bench psm")? }),
+        Some("recovery") => Ok(BenchOptions::Recovery(words.rest.to_vec())),
         Some(other) => Err(format!("no benchmark {other:?}; there are {BENCHES}")),
         None => Err(format!("bench needs a name; there are {BENCHES}")),
     }
 }
 
-const BENCHES: &str = "start-idle, append, format and psm";
+const BENCHES: &str = "start-idle, append, format, psm and recovery";
 
 /// `--runs` alone.
 fn runs(words: &mut Words<'_>, command: &str) -> Result<u32, String> {
@@ -350,6 +354,7 @@ mod tests {
         check_parses("bench format", &Command::Bench(BenchOptions::Format { runs: 9 }));
         check_parses("bench format --runs 7", &Command::Bench(BenchOptions::Format { runs: 7 }));
         check_parses("bench psm --runs 5", &Command::Bench(BenchOptions::Psm { runs: 5 }));
+        check_parses("bench recovery --gb 1", &Command::Bench(BenchOptions::Recovery(words("--gb 1"))));
     }
 
     #[test]

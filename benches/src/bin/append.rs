@@ -99,7 +99,11 @@ fn run() -> Result<()> {
     }
     let folder = tempfile::Builder::new().prefix("weir-append-").tempdir_in(&dir)?;
     options.folder = folder.path().to_path_buf();
-    println!("file system: {}; free memory {} MiB", file_system(&options.folder), cost::free_memory_mib());
+    println!(
+        "file system: {}; free memory {} MiB",
+        cost::file_system(&options.folder),
+        cost::free_memory_mib()
+    );
     for (name, question, measure) in SECTIONS {
         if !only.is_empty() && !only.iter().any(|one| one == name) {
             continue;
@@ -117,7 +121,7 @@ fn run() -> Result<()> {
                     "{} runs by turns, {} MiB each where it is bytes, on {}",
                     options.runs,
                     options.mib,
-                    file_system(&options.folder)
+                    cost::file_system(&options.folder)
                 );
                 let path = charts.join(format!("append-{file}.svg"));
                 std::fs::write(&path, chart::bars(title, axis, &note, groups))?;
@@ -126,19 +130,4 @@ fn run() -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The mount that holds a folder: its kind and options, which decide what a sync costs.
-fn file_system(folder: &std::path::Path) -> String {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-    mounts
-        .lines()
-        .filter_map(|line| {
-            let words: Vec<&str> = line.split(' ').collect();
-            let [_, point, kind, options, ..] = words.as_slice() else { return None };
-            folder.starts_with(point).then(|| (point.len(), format!("{kind} ({options})")))
-        })
-        .max_by_key(|(length, _)| *length)
-        .map_or_else(|| "unknown".to_owned(), |(_, text)| text)
 }

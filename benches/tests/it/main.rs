@@ -3,4 +3,5 @@
 mod append;
 mod format;
 mod kill;
+mod recovery;
 mod start_idle;

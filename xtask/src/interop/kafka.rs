@@ -143,6 +143,28 @@ pub(crate) fn command_for_bench(folder: &Path) -> Result<(Command, u16)> {
     Ok((command, port))
 }
 
+/// How Kafka's own start script runs a broker.
+const BROKER_FLAGS: [&str; 6] = [
+    "-server",
+    "-Xms1g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+];
+
+/// The command of `RecoverLog`, Kafka's loader of one partition, with a broker's heap and collector.
+///
+/// # Errors
+/// If Kafka cannot be fetched or the program not be compiled.
+pub(crate) fn loader_for_bench(folder: &Path) -> Result<Command> {
+    let tools = Tools::prepare(folder)?;
+    let plain = tools.plain_java("RecoverLog", 1024);
+    let mut command = Command::new(plain.get_program());
+    command.args(BROKER_FLAGS).args(plain.get_args());
+    Ok(command)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
