@@ -141,22 +141,13 @@ fn groups(figures: &Figures, column: &str) -> Vec<Group> {
 
 fn plain_rows(options: &Options, log: &Log, label: &str, figures: &mut Figures) -> Result<()> {
     let files = log.files()?;
-    let mut rows: Vec<(String, Box<dyn Fn() -> Result<(u64, crate::cost::Cost)>>)> = Vec::new();
-    let plain = files.clone();
-    rows.push((
-        "plain direct read, 16 x 256 KiB".to_owned(),
-        Box::new(move || plain::threads(&plain, 256 << 10, 16)),
-    ));
-    for backend in &options.backends {
-        let (files, name) = (files.clone(), backend.clone());
-        rows.push((
-            format!("{backend}, read and not looked at"),
-            Box::new(move || plain::ahead(&files, &name)),
-        ));
-    }
-    for (name, measure) in rows {
+    let ours = options.backends.iter().map(Some);
+    for backend in std::iter::once(None).chain(ours) {
         log.forget(options.drop_caches)?;
-        let (bytes, cost) = measure()?;
+        let (name, (bytes, cost)) = match backend {
+            None => ("plain direct read, 16 x 256 KiB".to_owned(), plain::threads(&files, 256 << 10, 16)?),
+            Some(name) => (format!("{name}, read and not looked at"), plain::ahead(&files, name)?),
+        };
         ensure!(bytes == log.size, "{name} read {bytes} of {} bytes", log.size);
         let row = format!("{name}, {label}");
         figures.add(&row, "GB/s", cost.mb_per_second(bytes) / 1e3);
