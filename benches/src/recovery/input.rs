@@ -62,7 +62,7 @@ impl Log {
             let batch = builder.build()?;
             let bytes = u64::try_from(batch.len())?;
             (size, unsynced) = (size + bytes, unsynced + bytes);
-            log.append(io.as_mut(), batch, &AppendParams::client(LeaderEpoch::ZERO, NOW))?;
+            log.append(io.as_mut(), batch, &AppendParams::client(LeaderEpoch::ZERO, TimestampMs::new(now)))?;
             log.flush(io.as_mut());
             if unsynced >= GROUP {
                 log.sync(io.as_mut())?;
