@@ -1,7 +1,7 @@
 //! Offsets for timestamps and sentinels.
 
 use bytes::Bytes;
-use weir_format::{Codec, LeaderEpoch, Offset, Record, RecordBatch, RecordError, TimestampMs};
+use weir_format::{Codec, LeaderEpoch, Message, Offset, Record, RecordBatch, RecordError, TimestampMs};
 use weir_segment::FoundBatch;
 use weir_segment::io::Io;
 
@@ -67,8 +67,11 @@ impl BatchLookup {
     /// Whether looking into it means to decompress it: up to [`MAX_DECOMPRESSED`] bytes.
     #[must_use]
     pub fn is_compressed(&self) -> bool {
-        let batch = RecordBatch::parse_without_crc(&self.bytes);
-        batch.is_ok_and(|batch| batch.codec() != Codec::None)
+        let codec = match RecordBatch::parse_without_crc(&self.bytes) {
+            Ok(batch) => batch.codec(),
+            Err(_) => Message::parse(&self.bytes).map_or(Codec::None, |message| message.codec()),
+        };
+        codec != Codec::None
     }
 
     /// Looks for the record; `None`: there is none in here, or one below the log start.
@@ -79,7 +82,9 @@ impl BatchLookup {
     /// Cost: a walk over the records; of a compressed batch, memory for its largest record and what its codec holds.
     #[must_use]
     pub fn look(&self) -> Option<TimestampOffset> {
-        let batch = RecordBatch::parse_without_crc(&self.bytes).ok()?;
+        let Ok(batch) = RecordBatch::parse_without_crc(&self.bytes) else {
+            return self.look_into(&Message::parse(&self.bytes).ok()?);
+        };
         let answer = |timestamp, offset: Offset| {
             let leader_epoch = batch.leader_epoch();
             TimestampOffset { timestamp: Some(timestamp), offset, leader_epoch }
@@ -100,6 +105,26 @@ impl BatchLookup {
             }
         }
         found.filter(|found| found.offset >= self.first)
+    }
+
+    /// The same in a message of magic 0 or 1, which may wrap others.
+    fn look_into(&self, message: &Message<'_>) -> Option<TimestampOffset> {
+        let answer =
+            |timestamp, offset| TimestampOffset { timestamp: Some(timestamp), offset, leader_epoch: None };
+        let whole = Some(answer(message.timestamp(), message.offset()));
+        let Ok(mut records) = message.record_stream(MAX_DECOMPRESSED) else { return whole };
+        while let Some(record) = records.next_record() {
+            let Ok(record) = record else { return whole };
+            let matches = match self.wanted {
+                Some(wanted) => record.timestamp >= wanted && record.offset >= self.first,
+                None => record.timestamp == message.timestamp(),
+            };
+            if matches {
+                return Some(answer(record.timestamp, record.offset))
+                    .filter(|found| found.offset >= self.first);
+            }
+        }
+        None
     }
 
     /// Where the search goes on if [`BatchLookup::look`] has found nothing; `None` if it does not.

@@ -34,7 +34,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use weir_format::Offset;
+use weir_format::{Codec, Offset};
 use weir_segment::TransactionIndex;
 use weir_segment::io::durable::{self, TEMPORARY_SUFFIX};
 use weir_segment::io::{BLOCK_SIZE, FileId, Io, IoError, Open, SyncKind, exact};
@@ -42,8 +42,9 @@ use weir_segment::layout::{FileKind, LEADER_EPOCH_CHECKPOINT, SegmentFileName, S
 
 use crate::epochs::LeaderEpochCache;
 use crate::error::Invalid;
+use crate::messages::messages;
 use crate::partition_file::PartitionFile;
-use crate::replay::Bounds;
+use crate::replay::{Bounds, next_of};
 use crate::snapshots;
 use crate::tail::{self, Contents};
 use crate::walk::{FileView, Frame, Walker};
@@ -459,7 +460,32 @@ fn keep_batches(
             Frame::Invalid(_) if tail::zeros_until(view, position, size)? => {
                 return Ok(Kept { end, position, at_end: true, found: None });
             }
-            Frame::Invalid(error) => Err(Invalid::Batch(error)),
+            Frame::Invalid(error) => {
+                std::mem::replace(walker, Walker::new(position)).finish(view.io)?;
+                let mut reached = false;
+                let run = messages(view, position, |message| -> Result<_, CutError> {
+                    let (end, next_offset) = (bounds.next_offset, next_of(message));
+                    // Where the first of a wrapper's messages is, only its codec knows.
+                    if end < offset && next_offset > offset && message.codec() != Codec::None {
+                        return Err(CutError::InsideBatch { offset, base_offset: end, next_offset });
+                    }
+                    reached = end >= offset || message.offset() >= offset;
+                    if reached {
+                        return Ok(Err(Invalid::OffsetBelowEnd { base_offset: message.offset() }));
+                    }
+                    meter.add(u64::try_from(message.size()).unwrap_or(u64::MAX))?;
+                    Ok(bounds.admit_message(message))
+                })?;
+                *walker = Walker::new(run.position);
+                if reached {
+                    let end = bounds.next_offset;
+                    return Ok(Kept { end, position: run.position, at_end: false, found: None });
+                }
+                if run.position > position {
+                    continue;
+                }
+                Err(run.stopped.unwrap_or(Invalid::Batch(error)))
+            }
             Frame::Batch(batch) => {
                 let range = (batch.base_offset(), batch.next_offset());
                 bounds.admit(&batch).map(|()| range)

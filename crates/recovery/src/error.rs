@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use weir_format::{BatchError, Offset};
+use weir_format::{BatchError, MessageError, Offset};
 use weir_psm::ProducerStateError;
 use weir_segment::SegmentError;
 use weir_segment::io::IoError;
@@ -16,19 +16,9 @@ use crate::watch::Stop;
 pub enum LoadError {
     /// Bytes that were once synced, or that valid batches follow, are not a valid batch.
     ///
-    /// The partition stays offline, and not a byte is changed; the message names the place and what can be done.
+    /// The partition stays offline, and not a byte of the log is changed; the message names the place and what can be done.
     #[error("{0}")]
     Corrupt(Box<Corruption>),
-    /// Messages of the formats before magic 2, which this build does not read. The log is intact.
-    #[error("{}: magic {magic} at byte {position} is not supported", file.display())]
-    UnsupportedMagic {
-        /// The file.
-        file: PathBuf,
-        /// Where the message starts, in bytes.
-        position: u64,
-        /// 0 or 1.
-        magic: i8,
-    },
     /// The watch asked to stop.
     ///
     /// What was done stays done: leftovers are settled, torn tails are cut. The directory loads as it would have before;
@@ -107,7 +97,7 @@ impl std::fmt::Display for Corruption {
         }
         write!(
             f,
-            "; not a byte was changed: `weir dump-log {}` shows it; `weir recover {} --accept-cut {}` cuts the log there \
+            "; the log was not changed: `weir dump-log {}` shows it; `weir recover {} --accept-cut {}` cuts the log there \
              and keeps what it cuts; or restore the directory from a copy, or mirror the topic again",
             self.file.display(),
             self.file.parent().unwrap_or(&self.file).display(),
@@ -122,6 +112,8 @@ impl std::fmt::Display for Corruption {
 pub enum Invalid {
     /// No valid batch starts here.
     Batch(BatchError),
+    /// A message of magic 0 or 1 starts here, and is not whole or not sound.
+    Message(MessageError),
     /// A valid batch starts here, below the offset expected.
     OffsetBelowEnd {
         /// Its base offset.
@@ -144,6 +136,7 @@ impl std::fmt::Display for Invalid {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Batch(error) => error.fmt(f),
+            Self::Message(error) => error.fmt(f),
             Self::OffsetBelowEnd { base_offset } => write!(f, "a batch of offset {base_offset}"),
             Self::BeyondNextSegment { next_offset, segment } => {
                 write!(f, "a batch that ends at offset {next_offset}, beyond the next segment's {segment}")

@@ -11,6 +11,8 @@ use weir_segment::layout::{
 };
 
 use crate::error::{Corruption, Invalid, LoadError};
+use crate::messages::messages;
+use crate::replay::next_of;
 use crate::report::{ForeignFile, Leftover};
 use crate::tail::CorruptReason;
 use crate::walk::{FileView, Frame, Walker};
@@ -153,11 +155,27 @@ fn end_of_swap(io: &mut dyn Io, path: &Path, base_offset: Offset) -> Result<Offs
             Ok(Frame::Batch(batch)) => end = end.max(batch.next_offset()),
             Ok(Frame::End) => break Ok(end),
             Ok(Frame::Invalid(error)) => {
+                let position = walker.position();
+                let finished = std::mem::replace(&mut walker, Walker::new(position)).finish(view.io);
+                let run = finished.and_then(|()| {
+                    messages(&mut view, position, |message| {
+                        end = end.max(next_of(message));
+                        Ok(Ok(()))
+                    })
+                });
+                let found = match run {
+                    Err(error) => break Err(error.into()),
+                    Ok(run) if run.position > position => {
+                        walker = Walker::new(run.position);
+                        continue;
+                    }
+                    Ok(run) => run.stopped.unwrap_or(Invalid::Batch(error)),
+                };
                 break Err(LoadError::Corrupt(Box::new(Corruption {
                     file: path.to_path_buf(),
-                    position: walker.position(),
+                    position,
                     next_offset: end,
-                    found: Invalid::Batch(error),
+                    found,
                     reason: CorruptReason::SealedSegment,
                     behind: None,
                     last_segment: None,

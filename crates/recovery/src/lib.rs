@@ -6,8 +6,7 @@
 //! indexes, leader epochs, producer state. What it found and did is a value, [`RecoveryReport`].
 //!
 //! It deliberately opens no socket, reads no clock, starts no thread, decides nothing about who may write, and cuts
-//! nothing that was ever acknowledged: corruption is an error that names file, byte and remedy. It does not read message
-//! sets of magic 0 and 1; such a log is refused by name and left as it is.
+//! nothing that was ever acknowledged: corruption is an error that names file, byte and remedy.
 //!
 //! Start from [`LogLoader::load`], or [`LogLoader::load_watched`] if somebody waits; [`tail::judge_tail`] is the table of
 //! torn tails, [`PartitionFile`] what weir knows beside Kafka's own files, [`cut`] what an operator does about corruption, and [`inspect()`]
@@ -56,6 +55,7 @@ pub mod fuzzing;
 mod inspect;
 mod leftovers;
 mod loader;
+mod messages;
 pub mod partition_file;
 mod replay;
 mod report;

@@ -15,13 +15,14 @@ use crate::MAX_UNSYNCED_BYTES;
 use crate::epochs::LeaderEpochCache;
 use crate::error::{Corruption, Invalid, LoadError};
 use crate::leftovers::{self, Directory};
+use crate::messages::messages;
 use crate::partition_file::{PartitionFile, PartitionFileError};
 use crate::replay::{Bounds, LastBatch, Replay};
 use crate::report::{
     CutKind, CutTail, NoSnapshot, PhaseTimes, ProducerStateSource, Rebuilt, RecoveryReport, Skipped,
 };
 use crate::snapshots;
-use crate::tail::{InvalidPlace, TailVerdict, is_old_message, judge_tail};
+use crate::tail::{InvalidPlace, TailVerdict, judge_tail};
 use crate::walk::{FileView, Frame, Walker};
 use crate::watch::{Meter, Metered, Phase, Unwatched, Watch};
 
@@ -82,7 +83,7 @@ impl LogLoader {
     /// not an error if it cannot be written.
     ///
     /// # Errors
-    /// [`LoadError::Corrupt`] and [`LoadError::UnsupportedMagic`]: nothing was cut, the partition stays offline.
+    /// [`LoadError::Corrupt`]: nothing was cut, the partition stays offline.
     /// [`LoadError::Io`]: the disk failed.
     pub fn load(
         io: &mut dyn Io,
@@ -489,10 +490,7 @@ impl<'a> Load<'a> {
         found: Invalid,
         meter: &mut Meter<'_>,
     ) -> Result<(), LoadError> {
-        let mut view = FileView { io: &mut *self.io, file, size };
-        if let Some(magic) = old_message_at(&mut view, position)? {
-            return Err(LoadError::UnsupportedMagic { file: path.to_path_buf(), position, magic });
-        }
+        let view = FileView { io: &mut *self.io, file, size };
         let mut view = Metered { view, meter };
         let place = InvalidPlace {
             position,
@@ -641,7 +639,9 @@ impl<'a> Load<'a> {
             epochs.assign(newest.epoch, log_end_offset);
         }
         epochs.truncate_from_start(start);
-        let changed = !(self.known.epochs_absent && epochs.entries().is_empty());
+        // Of messages alone there is no epoch, and a checkpoint that says so saves the next start this walk.
+        let is_empty = epochs.entries().is_empty() && replay.last_batch.is_none();
+        let changed = !(self.known.epochs_absent && is_empty);
         Some((epochs, changed))
     }
 
@@ -854,25 +854,6 @@ fn offset_max() -> Offset {
     Offset::new(i64::MAX).expect("not negative")
 }
 
-/// The magic of a whole, valid message of an old format at `position`, if one is there.
-fn old_message_at(view: &mut FileView<'_>, position: u64) -> Result<Option<i8>, IoError> {
-    /// Larger messages of the old formats are not believed here; no client sends them.
-    const OLD_MESSAGE_LIMIT: u64 = 16 << 20;
-    let rest = view.size.saturating_sub(position);
-    let head = exact::read_up_to(view.io, view.file, position, usize::try_from(rest.min(17)).unwrap_or(17))?;
-    let (Some(&magic @ (0 | 1)), Some(length)) = (head.get(16), head.get(8..12)) else { return Ok(None) };
-    let mut raw = [0; 4];
-    raw.copy_from_slice(length);
-    let Ok(length) = u64::try_from(i32::from_be_bytes(raw)) else { return Ok(None) };
-    let size = length + 12;
-    if size > rest.min(OLD_MESSAGE_LIMIT) {
-        return Ok(None);
-    }
-    let size = usize::try_from(size).expect("bounded above");
-    let message = exact::read_exact(view.io, view.file, position, size)?;
-    Ok(is_old_message(&message).then_some(if magic == 0 { 0 } else { 1 }))
-}
-
 /// Where a walk over one segment ended.
 enum Stopped {
     /// At the end of the file.
@@ -898,7 +879,31 @@ fn walk_batches(
         let position = walker.position();
         let found = match walker.next(view)? {
             Frame::End => return Ok(Stopped::End { next_offset: bounds.next_offset }),
-            Frame::Invalid(error) => Err(Invalid::Batch(error)),
+            Frame::Invalid(error) => {
+                std::mem::replace(walker, Walker::new(position)).finish(view.io)?;
+                let mut led_astray = false;
+                let run = messages(view, position, |message| -> Result<_, LoadError> {
+                    meter.add(u64::try_from(message.size()).unwrap_or(u64::MAX))?;
+                    led_astray |= position > 0
+                        && position == part.position
+                        && bounds.next_offset == part.base
+                        && message.offset() > replay.feed_from;
+                    Ok(bounds.admit_message(message).map(|()| {
+                        replay.message(message);
+                        if let Some(indexes) = indexes.as_mut() {
+                            indexes.message(message);
+                        }
+                    }))
+                })?;
+                if led_astray {
+                    return Ok(Stopped::NoBatch);
+                }
+                *walker = Walker::new(run.position);
+                if run.position > position {
+                    continue;
+                }
+                Err(run.stopped.unwrap_or(Invalid::Batch(error)))
+            }
             // An index that leads behind what is looked for would leave batches out.
             Frame::Batch(batch)
                 if position > 0 && position == part.position && batch.base_offset() > replay.feed_from =>
@@ -930,7 +935,19 @@ fn last_in(view: &mut FileView<'_>, position: u64) -> Result<Option<LastBatch>, 
     let walked = loop {
         match walker.next(view) {
             Ok(Frame::Batch(batch)) => last = Some(LastBatch::of(&batch)),
-            Ok(Frame::End | Frame::Invalid(_)) => break Ok(last),
+            Ok(Frame::Invalid(_)) => {
+                let position = walker.position();
+                std::mem::replace(&mut walker, Walker::new(position)).finish(view.io)?;
+                let run = messages(view, position, |message| -> Result<_, IoError> {
+                    last = Some(LastBatch::of_message(message));
+                    Ok(Ok(()))
+                })?;
+                if run.position == position {
+                    break Ok(last);
+                }
+                walker = Walker::new(run.position);
+            }
+            Ok(Frame::End) => break Ok(last),
             Err(error) => break Err(error),
         }
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use weir_format::{LeaderEpoch, Offset, RecordBatch};
+use weir_format::{LeaderEpoch, Message, Offset, RecordBatch};
 use weir_psm::{AppendOrigin, Applied, Checked, CompletedTransaction, ProducerStateManager, PsmConfig};
 use weir_segment::AbortedTransaction;
 use weir_segment::io::{Io, Open};
@@ -11,6 +11,7 @@ use weir_segment::layout::{FileKind, file_path};
 
 use crate::epochs::EpochWitness;
 use crate::error::{Corruption, Invalid, LoadError};
+use crate::messages::messages;
 use crate::partition_file::{BarrierNote, PartitionFile};
 use crate::report::BarrierFound;
 use crate::snapshots;
@@ -20,7 +21,7 @@ use crate::walk::{FileView, Frame, Walker};
 /// The newest batch of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastBatch {
-    /// Its base offset.
+    /// Its base offset; of a message of magic 0 or 1, its offset.
     pub base_offset: Offset,
     /// Its last offset.
     pub last_offset: Offset,
@@ -42,6 +43,18 @@ impl LastBatch {
             crc: batch.crc(),
             leader_epoch: batch.leader_epoch(),
             is_barrier: batch.is_barrier(),
+        }
+    }
+
+    /// What is remembered of a message of magic 0 or 1.
+    pub(crate) fn of_message(message: &Message<'_>) -> Self {
+        let offset = message.offset();
+        Self {
+            base_offset: offset,
+            last_offset: offset,
+            crc: message.crc(),
+            leader_epoch: None,
+            is_barrier: false,
         }
     }
 }
@@ -105,6 +118,19 @@ impl Replay {
         }
     }
 
+    /// One message of magic 0 or 1, valid and above all before it: it has no producer and no leader epoch.
+    pub(crate) fn message(&mut self, message: &Message<'_>) {
+        let next_offset = next_of(message);
+        self.batch_count += 1;
+        self.checked_bytes += u64::try_from(message.size()).unwrap_or(u64::MAX);
+        self.witness.observe(None, message.offset(), next_offset);
+        self.last_batch = Some(LastBatch::of_message(message));
+        if next_offset > self.feed_from {
+            self.psm.update_map_end_offset(next_offset);
+            self.psm.on_high_watermark(next_offset);
+        }
+    }
+
     /// One batch, valid and above all before it.
     pub(crate) fn batch(&mut self, batch: &RecordBatch<'_>) -> Result<(), Invalid> {
         self.batch_count += 1;
@@ -137,6 +163,11 @@ impl Replay {
     }
 }
 
+/// The offset behind a message, which has one: it was parsed.
+pub(crate) fn next_of(message: &Message<'_>) -> Offset {
+    message.offset().next().expect("an offset of a message is not the last one there is")
+}
+
 /// What is expected of the next batch of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
@@ -147,6 +178,23 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
+    /// What is wrong with a valid message at this place; moves on if nothing is.
+    ///
+    /// Of a wrapper, only the offset of its last message is known.
+    pub(crate) fn admit_message(&mut self, message: &Message<'_>) -> Result<(), Invalid> {
+        if message.offset() < self.next_offset {
+            return Err(Invalid::OffsetBelowEnd { base_offset: message.offset() });
+        }
+        let next_offset = next_of(message);
+        if let Some(segment) = self.next_segment
+            && next_offset > segment
+        {
+            return Err(Invalid::BeyondNextSegment { next_offset, segment });
+        }
+        self.next_offset = next_offset;
+        Ok(())
+    }
+
     /// What is wrong with a valid batch at this place; moves on if nothing is.
     pub(crate) fn admit(&mut self, batch: &RecordBatch<'_>) -> Result<(), Invalid> {
         if batch.base_offset() < self.next_offset {
@@ -231,7 +279,25 @@ fn walk_intact(
         }
         let found = match walker.next(&mut view) {
             Ok(Frame::End) => break Ok(()),
-            Ok(Frame::Invalid(error)) => Err(Invalid::Batch(error)),
+            Ok(Frame::Invalid(error)) => {
+                let finished = std::mem::replace(&mut walker, Walker::new(position)).finish(view.io);
+                let run = finished.and_then(|()| {
+                    messages(&mut view, position, |message| {
+                        if bounds.next_offset >= end {
+                            return Ok(Err(Invalid::OffsetBelowEnd { base_offset: message.offset() }));
+                        }
+                        Ok(bounds.admit_message(message).map(|()| replay.message(message)))
+                    })
+                });
+                match run {
+                    Err(error) => break Err(error.into()),
+                    Ok(run) if run.position > position => {
+                        walker = Walker::new(run.position);
+                        continue;
+                    }
+                    Ok(run) => Err(run.stopped.unwrap_or(Invalid::Batch(error))),
+                }
+            }
             Ok(Frame::Batch(batch)) => bounds.admit(&batch).and_then(|()| replay.batch(&batch)),
             Err(error) => break Err(error.into()),
         };

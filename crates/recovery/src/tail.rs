@@ -515,18 +515,5 @@ fn be_i64(bytes: &[u8], at: usize) -> i64 {
     i64::from_be_bytes(raw)
 }
 
-/// Whether `frame` begins with a whole, valid message of the formats before magic 2.
-///
-/// A log in these formats is intact but not readable here, which is neither a torn tail nor corruption.
-pub(crate) fn is_old_message(frame: &[u8]) -> bool {
-    let Some(0 | 1) = frame.get(16) else { return false };
-    if frame.len() < OLD_FRAME_MIN {
-        return false;
-    }
-    let Ok(length) = usize::try_from(be_i32(frame, 8)) else { return false };
-    let Some(body) = length.checked_add(12).and_then(|size| frame.get(16..size)) else { return false };
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, body) == u64::from(be_u32(frame, 12))
-}
-
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_format::{BatchHeader, Offset, TimestampMs};
+use weir_format::{BatchHeader, Message, Offset, TimestampMs};
 
 use crate::config::SegmentConfig;
 use crate::io::{Io, IoError};
@@ -79,7 +79,7 @@ impl IndexBuilder {
     ///
     /// Cost: no allocation but for the growth of the indexes.
     pub fn batch(&mut self, header: &BatchHeader<'_>) {
-        let batch = BatchInfo {
+        self.add(&BatchInfo {
             position: self.size,
             size: to_u64(header.size()),
             base_offset: header.base_offset(),
@@ -87,12 +87,32 @@ impl IndexBuilder {
             next_offset: header.next_offset(),
             leader_epoch: header.leader_epoch(),
             max_timestamp: header.max_timestamp(),
-        };
+        });
+    }
+
+    /// Takes note of a message of magic 0 or 1 that is next.
+    ///
+    /// # Panics
+    /// If its offset is the last one there is, which none has that was parsed.
+    pub fn message(&mut self, message: &Message<'_>) {
+        let next_offset = message.offset().next();
+        self.add(&BatchInfo {
+            position: self.size,
+            size: to_u64(message.size()),
+            base_offset: message.offset(),
+            last_offset: message.offset(),
+            next_offset: next_offset.expect("the offset of a message is not the last one there is"),
+            leader_epoch: None,
+            max_timestamp: message.timestamp(),
+        });
+    }
+
+    fn add(&mut self, batch: &BatchInfo) {
         if self.size == 0 {
             self.first_timestamp = Some(batch.max_timestamp).filter(|first| first.get() >= 0);
         }
         let Growing { offsets, times, largest, bytes_since_entry } = &mut self.growing;
-        note((offsets, times), largest, bytes_since_entry, &self.config, &batch);
+        note((offsets, times), largest, bytes_since_entry, &self.config, batch);
         self.size = batch.end();
         self.next_offset = batch.next_offset;
     }

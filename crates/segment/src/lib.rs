@@ -76,4 +76,4 @@ pub use metadata_files::{
 pub use offset_index::{IndexError, OffsetIndex, OffsetIndexEntry};
 pub use time_index::{TimeIndex, TimestampOffset};
 pub use transaction_index::{AbortedTransaction, TransactionIndex};
-pub use walk::{BatchInfo, BatchWalker, HeaderWalker, WalkError};
+pub use walk::{BatchInfo, BatchWalker, HeaderWalker, WalkError, batch_info};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_format::{
-    BatchError, LeaderEpoch, Offset, RecordBatch, RecordError, TimestampMs, TimestampType, header_of,
+    BatchError, Codec, LeaderEpoch, Message, Offset, RecordBatch, RecordError, TimestampMs, TimestampType,
+    header_of,
 };
 
 use crate::appender::{Appender, MAX_UNWRITTEN, Settled, again};
@@ -21,7 +22,7 @@ use crate::log_segment::{LogSegment, Scan, UsedSegment};
 use crate::time_index::TimestampOffset;
 use crate::transaction_index::{AbortedTransaction, TransactionIndex};
 use crate::units::to_u64;
-use crate::walk::{BatchInfo, BatchWalker};
+use crate::walk::{BatchInfo, BatchWalker, batch_info};
 
 /// How many readers' places are remembered, so that reading on needs no index.
 const REMEMBERED_PLACES: usize = 8;
@@ -1062,6 +1063,12 @@ impl LocalLog {
                 position: found.info.position,
                 source,
             };
+            if let Ok(message) = Message::parse(&found.bytes) {
+                // A wrapper: its message is somewhere in it.
+                let exact = message.codec() == Codec::None;
+                let (timestamp, offset) = (found.info.max_timestamp, found.info.last_offset);
+                return Ok(Some(TimestampAnswer { timestamp, offset, leader_epoch: None, exact }));
+            }
             let batch = RecordBatch::parse_without_crc(&found.bytes).map_err(invalid)?;
             let append_time = batch.header().timestamp_type() == TimestampType::LogAppendTime;
             let whole = TimestampAnswer {
@@ -1434,13 +1441,16 @@ impl LocalLog {
 /// How many of these bytes are whole batches below `end`, and the offset behind them.
 fn whole_batches(bytes: &[u8], end: Offset) -> Result<(usize, Option<Offset>), (usize, BatchError)> {
     let (mut at, mut next) = (0, None);
-    while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= weir_format::HEADER_SIZE) {
-        let header = header_of(rest).map_err(|source| (at, source))?;
-        if header.size() > rest.len() || header.next_offset() > end {
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let info = match batch_info(rest, to_u64(at)) {
+            Err(BatchError::Truncated { .. }) => break,
+            info => info.map_err(|source| (at, source))?,
+        };
+        if info.size > to_u64(rest.len()) || info.next_offset > end {
             break;
         }
-        at += header.size();
-        next = Some(header.next_offset());
+        at += usize::try_from(info.size).unwrap_or(usize::MAX);
+        next = Some(info.next_offset);
     }
     Ok((at, next))
 }

@@ -2,7 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use weir_format::{
-    BatchError, FRAME_SIZE, HEADER_SIZE, LeaderEpoch, Offset, TimestampMs, frame_size, header_of,
+    BatchError, FRAME_SIZE, HEADER_SIZE, LeaderEpoch, Message, Offset, TimestampMs, frame_size, header_of,
+    message_size,
 };
 
 use crate::io::{FileId, Io, IoError, exact};
@@ -110,23 +111,64 @@ impl HeaderWalker {
         }
         let bytes = self.chunk.get(skip..).unwrap_or_default();
         let invalid = |source| WalkError::Invalid { position, source };
-        let header = header_of(bytes).map_err(invalid)?;
-        let size = to_u64(header.size());
-        if size > rest {
+        let info = batch_info(bytes, position).map_err(invalid)?;
+        if info.size > rest {
             let have = usize::try_from(rest).unwrap_or(usize::MAX);
-            return Err(invalid(BatchError::Truncated { need: header.size(), have }));
+            let need = usize::try_from(info.size).unwrap_or(usize::MAX);
+            return Err(invalid(BatchError::Truncated { need, have }));
         }
-        self.position = position.saturating_add(size);
-        Ok(Some(BatchInfo {
-            position,
-            size,
-            base_offset: header.base_offset(),
-            last_offset: header.last_offset(),
-            next_offset: header.next_offset(),
-            leader_epoch: header.leader_epoch(),
-            max_timestamp: header.max_timestamp(),
-        }))
+        self.position = info.end();
+        Ok(Some(info))
     }
+}
+
+/// What the batch, or message of magic 0 or 1, at the start of `bytes` says of itself. `position` is where they are.
+///
+/// Of a message, base and last offset are its own; a wrapper may hold lower ones. No CRC of a batch is checked.
+///
+/// # Errors
+/// Those of [`header_of`].
+pub fn batch_info(bytes: &[u8], position: u64) -> Result<BatchInfo, BatchError> {
+    if let Ok(Some(need)) = message_size(bytes) {
+        if let Some(info) = message_info(bytes, position, need) {
+            return Ok(info);
+        }
+        if need > bytes.len() {
+            return Err(BatchError::Truncated { need, have: bytes.len() });
+        }
+    }
+    let header = header_of(bytes)?;
+    Ok(BatchInfo {
+        position,
+        size: to_u64(header.size()),
+        base_offset: header.base_offset(),
+        last_offset: header.last_offset(),
+        next_offset: header.next_offset(),
+        leader_epoch: header.leader_epoch(),
+        max_timestamp: header.max_timestamp(),
+    })
+}
+
+/// The same for messages of magic 0 and 1. Bytes that are none look like one easily, so the CRC is checked where the whole
+/// message is there.
+fn message_info(bytes: &[u8], position: u64, size: usize) -> Option<BatchInfo> {
+    if size <= bytes.len() && Message::parse(bytes).is_err() {
+        return None;
+    }
+    let offset = Offset::new(i64::from_be_bytes(*bytes.first_chunk()?))?;
+    let max_timestamp = match bytes.get(16)? {
+        1 => TimestampMs::new(i64::from_be_bytes(bytes.get(18..26)?.try_into().ok()?)),
+        _ => TimestampMs::NONE,
+    };
+    Some(BatchInfo {
+        position,
+        size: to_u64(size),
+        base_offset: offset,
+        last_offset: offset,
+        next_offset: offset.next()?,
+        leader_epoch: None,
+        max_timestamp,
+    })
 }
 
 /// Walks whole batches by their frames; what is in a frame is for the caller to check.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_format::{Offset, RecordBatch};
-use weir_segment::AbortedTransaction;
+use weir_format::Offset;
 use weir_segment::io::Io;
+use weir_segment::{AbortedTransaction, batch_info};
 
 use super::UnifiedLog;
 use crate::error::ReadError;
@@ -119,11 +119,12 @@ pub(crate) fn bounded_by_barriers(
 /// The batches that end at or below `end`.
 fn cut_at(bytes: &Bytes, end: Offset) -> Bytes {
     let mut size = 0;
-    while let Ok(batch) = RecordBatch::parse_without_crc(&bytes[size..]) {
-        if batch.next_offset() > end {
-            break;
+    while let Ok(batch) = batch_info(&bytes[size..], 0) {
+        let whole = usize::try_from(batch.size).ok().and_then(|batch| size.checked_add(batch));
+        match whole.filter(|whole| batch.next_offset <= end && *whole <= bytes.len()) {
+            Some(whole) => size = whole,
+            None => break,
         }
-        size += batch.size();
     }
     bytes.slice(..size)
 }

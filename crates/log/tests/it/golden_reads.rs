@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use weir_format::{BatchReader, Offset, TimestampMs, header_of};
+use weir_format::{AnyBatch, AnyBatchReader, Offset, TimestampMs};
 use weir_log::{Isolation, OffsetSpec, ReadError};
+
+use weir_segment::batch_info;
 
 use super::support::*;
 
@@ -21,9 +23,6 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     ("bitflip-sealed", "R8: an invalid byte in a segment that is not the last"),
     ("bitflip-sealed-unseen", "R8: an invalid byte below the recovery point, which Kafka does not look at"),
-    ("magic-mixed", "logs with batches of magic 0 and 1 are refused as a whole"),
-    ("magic-v0", "logs with batches of magic 0 and 1 are refused as a whole"),
-    ("magic-v1", "logs with batches of magic 0 and 1 are refused as a whole"),
 ];
 
 /// Why the answers about epochs of `deleted-all` differ.
@@ -192,24 +191,36 @@ fn check_list_offsets(golden: &mut Golden, outcome: &mut Outcome) {
 /// The whole batches at the start of these bytes, and the offset behind them.
 fn whole_batches(bytes: &[u8]) -> (&[u8], Option<Offset>) {
     let (mut at, mut next) = (0, None);
-    while let Ok(header) = header_of(bytes.get(at..).unwrap_or_default()) {
-        if at + header.size() > bytes.len() {
+    while let Ok(batch) = batch_info(bytes.get(at..).unwrap_or_default(), 0) {
+        let end = at + usize::try_from(batch.size).unwrap();
+        if end > bytes.len() {
             break;
         }
-        at += header.size();
-        next = Some(header.next_offset());
+        at = end;
+        next = Some(batch.next_offset);
     }
     (&bytes[..at], next)
+}
+
+/// The offset of the first record, also of one that a message of magic 0 or 1 wraps.
+fn first_offset(batch: &AnyBatch<'_>) -> i64 {
+    match batch {
+        AnyBatch::Batch(batch) => batch.base_offset().get(),
+        AnyBatch::Message(message) => {
+            let mut records = message.record_stream(1 << 20).unwrap();
+            records.next_record().unwrap().unwrap().offset.get()
+        }
+    }
 }
 
 impl Golden {
     /// What Kafka returned: so many bytes of the file from the batch with this base offset on.
     fn kafka_bytes(&self, first_batch: i64, size: usize) -> &[u8] {
         for (_, bytes) in &self.segments {
-            let mut reader = BatchReader::new(bytes);
+            let mut reader = AnyBatchReader::new(bytes);
             let mut position = 0;
             while let Some(Ok(batch)) = reader.next() {
-                if batch.base_offset() == offset(first_batch) {
+                if first_offset(&batch) == first_batch {
                     return &bytes[position..(position + size).min(bytes.len())];
                 }
                 position = reader.position();
@@ -261,7 +272,7 @@ fn check_fetches(golden: &mut Golden, outcome: &mut Outcome) {
                 }
             };
             let describe = |bytes: &[u8]| {
-                let first = BatchReader::new(bytes).next().map(|batch| batch.unwrap().base_offset().get());
+                let first = AnyBatchReader::new(bytes).next().map(|batch| first_offset(&batch.unwrap()));
                 format!("{} bytes from {first:?}", bytes.len())
             };
             outcome.check(&golden.name, &label, &describe(&read.bytes), &describe(kafka));

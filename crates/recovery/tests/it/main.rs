@@ -6,6 +6,7 @@ mod cut;
 mod hook;
 mod inspect;
 mod leftovers;
+mod old_formats;
 mod support;
 mod watch;
 

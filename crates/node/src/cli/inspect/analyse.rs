@@ -114,7 +114,6 @@ struct Analysis<'a> {
     recovery_point: Offset,
     follow: Follow,
     corrupt_places: usize,
-    unsupported: bool,
     large_control_records: usize,
 }
 
@@ -204,7 +203,6 @@ impl<'a> Analysis<'a> {
                 end: Offset::ZERO,
             },
             corrupt_places: 0,
-            unsupported: false,
             large_control_records: 0,
         }
     }
@@ -563,19 +561,6 @@ impl<'a> Analysis<'a> {
             && next_offset > segment
         {
             return Err(Invalid::BeyondNextSegment { next_offset, segment });
-        }
-        if !self.unsupported {
-            self.unsupported = true;
-            let magic = message.magic;
-            let text = format!(
-                "messages of magic {magic}: the log is intact, and this build of weir does not serve it"
-            );
-            let mut finding =
-                Finding::new(Code::UnsupportedMagic, Severity::Problem, text).of(run.path.clone());
-            finding.position = Some(position);
-            finding.remedy =
-                Some("let a Kafka below 4.0 rewrite the topic, or mirror it from such a Kafka".to_owned());
-            self.add(finding);
         }
         let batches = &mut self.report.batches;
         count(&mut batches.magic, message.magic);
@@ -1239,7 +1224,6 @@ impl<'a> Analysis<'a> {
             |verdict, finding| {
                 verdict.max(match finding.code {
                     Code::Corrupt => Verdict::Corrupt,
-                    Code::UnsupportedMagic => Verdict::Unsupported,
                     Code::Unreadable | Code::NotAFile | Code::TooLarge => Verdict::Unreadable,
                     Code::TornTail | Code::Hole => Verdict::WouldCut,
                     _ => Verdict::Incomplete,

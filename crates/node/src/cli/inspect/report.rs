@@ -20,8 +20,6 @@ pub enum Verdict {
     Incomplete,
     /// It could not be read to its end.
     Unreadable,
-    /// It is intact, and of a format that this build does not serve.
-    Unsupported,
     /// A start would refuse it.
     Corrupt,
 }
@@ -34,7 +32,6 @@ impl Verdict {
             Self::WouldCut => "wouldCut",
             Self::Incomplete => "incomplete",
             Self::Unreadable => "unreadable",
-            Self::Unsupported => "unsupported",
             Self::Corrupt => "corrupt",
         }
     }
@@ -62,8 +59,6 @@ pub enum Severity {
 pub enum Code {
     /// Bytes that were once synced, or that valid batches follow, are not a valid batch.
     Corrupt,
-    /// Messages of magic 0 or 1.
-    UnsupportedMagic,
     /// An unfinished write at the end.
     TornTail,
     /// A write that did not land before one that did.
@@ -115,7 +110,6 @@ impl Code {
     pub fn name(self) -> &'static str {
         match self {
             Self::Corrupt => "corrupt",
-            Self::UnsupportedMagic => "unsupportedMagic",
             Self::TornTail => "tornTail",
             Self::Hole => "hole",
             Self::BeingWritten => "beingWritten",
