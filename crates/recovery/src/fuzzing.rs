@@ -38,11 +38,11 @@ pub fn check_checkpoint(data: &[u8]) {
 fn naive_epochs(data: &[u8]) -> Option<Vec<(i32, i64)>> {
     let text = std::str::from_utf8(data).ok()?;
     let mut lines: Vec<&str> = text.split('\n').collect();
-    // What is behind the last line feed is a line only if there is something.
-    if lines.last() == Some(&"") {
-        lines.pop();
-    }
-    let lines: Vec<&str> = lines.into_iter().map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
+    // What is behind the last line feed is a line only if there is something, and its carriage return ends nothing.
+    let last = lines.pop().filter(|last| !last.is_empty());
+    let mut lines: Vec<&str> =
+        lines.into_iter().map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
+    lines.extend(last);
     if *lines.first()? != "0" {
         return None;
     }

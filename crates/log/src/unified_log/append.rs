@@ -22,7 +22,7 @@ impl UnifiedLog {
     /// A client or coordinator appends exactly one batch, which gets its base offset and leader epoch here; replicated
     /// bytes stay as they are.
     ///
-    /// Cost: a CRC over the batches, and what [`LocalLog::append_bytes`] costs; where a segment is started the syncs of
+    /// Cost: a CRC over the batches, and what [`weir_segment::LocalLog::append_bytes`] costs; where a segment is started the syncs of
     /// the one before, and of a producer snapshot.
     ///
     /// # Errors

@@ -784,7 +784,7 @@ async fn a_file_in_the_place_of_a_partition_takes_that_one_offline() {
 // --- signals and losses at a start ---
 
 #[tokio::test]
-async fn a_start_that_is_ended_leaves_no_marker_and_loses_nothing() {
+async fn a_start_that_is_ended_on_its_way_leaves_no_marker_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let mut process = Process::start(&data);
@@ -819,8 +819,11 @@ async fn a_start_that_is_ended_leaves_no_marker_and_loses_nothing() {
         if output.stdout.is_empty() {
             // Before the handlers were there the signal itself ended it; afterwards it was heard.
             assert!(output.status.code().is_none_or(|code| code == 0), "{:?} {error}", output.status);
-            assert!(!data.join(MARKER).exists(), "not whole, so not clean: {error}");
-            ended_early += 1;
+            // What was loaded whole by then is closed as by every stop.
+            let loaded = error.matches("log recovered").count();
+            let clean = std::fs::remove_file(data.join(MARKER)).is_ok();
+            assert!(!clean || loaded == 4, "not whole, so not clean: {error}");
+            ended_early += usize::from(!clean);
         } else {
             // It came up whole, and ended as every node does.
             assert!(output.status.success(), "{error}");
