@@ -47,8 +47,8 @@ impl<'a> Choices<'a> {
     /// behind it is told from rot by nothing: where writes are short, all that is unsynced meets the same fate.
     fn policy(&mut self, short: bool) -> CrashPolicy {
         let policy = CrashPolicy::ALL[self.below(15)];
-        let mixed = policy.data == DataFate::Mixed;
-        CrashPolicy { data: if short && mixed { DataFate::Cut } else { policy.data }, ..policy }
+        let parted = matches!(policy.data, DataFate::Mixed | DataFate::Cut);
+        CrashPolicy { data: if short && parted { DataFate::Dropped } else { policy.data }, ..policy }
     }
 
     /// The bytes that are left, all at once.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use weir_format::{BatchReader, LeaderEpoch, Offset, RecordBatch, TimestampMs};
 use weir_psm::ProducerStateError;
-use weir_recovery::{CutKind, LoadError, ProducerStateSource, RecoveryReport};
+use weir_recovery::{CutKind, LoadError, ProducerStateSource, Rebuilt, RecoveryReport};
 use weir_segment::SegmentConfig;
 use weir_segment::io::sim::{CrashPolicy, SimDisk, SimIo};
 use weir_segment::io::{Done, Io, Wait};
@@ -715,6 +715,8 @@ impl World {
         if end <= self.history.clipped_to {
             self.history.clipped_to = start;
         }
+        // Epochs may be known from there on alone, whatever the node remembers of the log start.
+        self.starts.push(start);
         if self.history.on_disk().next().is_none() {
             self.history.epochs_from = end;
         }
@@ -1040,6 +1042,10 @@ impl World {
                 self.history.reloaded_at = 0;
                 self.history.knowledge = vec![(0, first)];
                 self.replayed_from.push(first);
+                // The one at the end was written by this load, and knows what it replayed.
+                if report.rebuilt.contains(&Rebuilt::PartitionFile) {
+                    self.snapshots.remove(&end);
+                }
             }
         }
         self.adopt_promise(end)
@@ -1102,6 +1108,10 @@ impl World {
             choices.push(without.clone());
         }
         choices.extend(self.assigning.filter(|(_, at)| *at <= end).map(|new| [&noted[..], &[new]].concat()));
+        // Where the log start that the epochs were clipped to is forgotten, the batches say where each began.
+        if self.starts.iter().any(|at| *at > start) {
+            choices.push(noted.iter().copied().filter(|(_, at)| *at == end).collect());
+        }
         let newest = self.history.epochs(start).last().map_or(-1, |newest| newest.0);
         let lost = of_before.iter().filter(|(epoch, at)| *at >= end && *epoch > newest);
         choices.extend(lost.map(|(epoch, _)| [&without[..], &[(*epoch, end)]].concat()));
@@ -1111,15 +1121,18 @@ impl World {
         {
             self.history.epochs_from = end;
             choices.push(Vec::new());
-            choices.extend(of_before.iter().map(|(epoch, _)| *epoch).max().map(|epoch| vec![(epoch, start)]));
+            choices.extend(of_before.iter().map(|(epoch, _)| vec![(*epoch, start)]));
         }
         self.assigning = None;
         let right = self.history.epochs(start);
         let starts: Vec<i64> = [0].into_iter().chain(self.starts.iter().copied()).collect();
+        // What was rebuilt from the batches knows no epoch of which none is left, and nobody can ask for its records.
+        let known_from = [self.history.epochs_from, self.history.epochs_from.max(self.history.first_base)];
         for choice in choices {
             self.history.assigned = choice;
-            for clipped_to in &starts {
-                self.history.clipped_to = (*clipped_to).min(end);
+            for (clipped_to, known_from) in starts.iter().flat_map(|at| known_from.map(|from| (*at, from))) {
+                self.history.clipped_to = clipped_to.min(end);
+                self.history.epochs_from = known_from;
                 if self.history.epochs(start) == found {
                     return Ok(());
                 }
@@ -1363,10 +1376,17 @@ impl World {
         match opened {
             Err(LoadError::Corrupt(corruption)) => {
                 same("file", &corruption.file, path)?;
-                if corruption.position > position {
+                if covered && corruption.position > position {
                     return wrong(format!("{position} is rotten, {} is named", corruption.position));
                 }
-                same("contents", &(rotten.disk.contents() == before), &true)
+                let after = rotten.disk.contents();
+                // Indexes of segments that the walk found whole may have been built again.
+                let is_index = |path: &Path| {
+                    path.extension().is_some_and(|suffix| suffix == "index" || suffix == "timeindex")
+                };
+                let differ = |path: &&PathBuf| !is_index(path) && after.get(*path) != before.get(*path);
+                let changed: Vec<&PathBuf> = after.keys().chain(before.keys()).filter(differ).collect();
+                same("files that were changed", &changed, &Vec::new())
             }
             Err(error) if covered => wrong(format!("rot at {position} of {}: {error}", path.display())),
             Ok(_) if covered => wrong(format!("rot at {position} of {} is not noticed", path.display())),
