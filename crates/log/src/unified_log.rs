@@ -70,6 +70,8 @@ pub struct UnifiedLog {
     cut_to: Option<Offset>,
     /// A producer snapshot on its way to the disk.
     snapshot_write: Option<Box<SnapshotWrite>>,
+    /// The newest one that was tried could not be written.
+    snapshot_failed: bool,
     /// Files of snapshots that were dropped, each with a completion that is still to come.
     abandoned: Vec<FileId>,
     /// Whose the tickets of its operations are.
@@ -141,6 +143,7 @@ impl UnifiedLog {
             offline: false,
             cut_to: None,
             snapshot_write: None,
+            snapshot_failed: false,
             abandoned: Vec::new(),
             owner: 0,
             counters: Counters::default(),

@@ -96,7 +96,8 @@ impl UnifiedLog {
     /// A segment goes as a whole, and none before an older one: below the log start; while the log is larger than
     /// `retention.bytes` without it; when its largest timestamp is more than `retention.ms` ago (of a segment without
     /// timestamps its file's age counts). None goes that reaches above the high watermark. The active segment is left for
-    /// a new one first. The log start moves before anything is removed.
+    /// a new one first. The log start moves before anything is removed. None goes that a start would need to know the
+    /// producers: where no snapshot behind it is durable yet, it waits for the next call.
     ///
     /// Cost: some syncs for each segment that goes; a look at one index of the first that stays.
     ///
@@ -151,6 +152,9 @@ impl UnifiedLog {
                 let rolled = self.or_offline(rolled)?;
                 self.on_roll(io, rolled, rolled);
             }
+            if upper > self.deletable_below() {
+                break;
+            }
             start = start.max(upper);
             deleted.segment_count += 1;
             deleted.size = deleted.size.saturating_add(size);
@@ -190,8 +194,25 @@ impl UnifiedLog {
         stamp.is_some_and(|stamp| u64::try_from(now.get().saturating_sub(stamp)).is_ok_and(|age| age > limit))
     }
 
-    /// Deletes the segments wholly below `offset`, which is not above the log start, with what is known of them.
+    /// Where the newest snapshot ends: from there on, a start needs the batches to know the producers (law R4). Begins a
+    /// snapshot at the end of a log to which nothing is appended any more, if it needs one.
+    ///
+    /// Where snapshots fail, on a full disk for one, segments go all the same: else nothing would ever make room.
+    fn deletable_below(&mut self) -> Offset {
+        if self.psm.producer_count() == 0 || self.snapshot_failed {
+            return Offset::MAX;
+        }
+        let end = self.log.log_end_offset();
+        if self.log.segments().last().is_some_and(|active| active.base_offset() == end) {
+            self.begin_snapshot(end);
+        }
+        self.file.snapshots().map(|(at, _)| at).max().unwrap_or(Offset::ZERO)
+    }
+
+    /// Deletes the segments wholly below `offset`, which is not above the log start, with what is known of them, but none
+    /// that is needed still.
     fn delete_below_start(&mut self, io: &mut dyn Io, offset: Offset) -> Result<(), ChangeError> {
+        let offset = offset.min(self.deletable_below());
         let sizes: u64 = self.log.segments().map(weir_segment::LogSegment::size).sum();
         let deleted = self.log.delete_before(io, offset);
         let deleted = self.or_offline(deleted)?;

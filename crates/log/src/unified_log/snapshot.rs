@@ -178,13 +178,17 @@ impl UnifiedLog {
                 self.snapshot_write = Some(write);
                 return matches!(step, Step::Again);
             }
-            Ok(Step::Ended) => self.counters.snapshots_written += 1,
+            Ok(Step::Ended) => {
+                self.snapshot_failed = false;
+                self.counters.snapshots_written += 1;
+            }
             Ok(Step::Void) => {
                 self.psm.drop_snapshot();
                 self.abandon(io, *write);
             }
             Err(error) => {
                 tracing::warn!(%error, dir = %self.dir.display(), "no producer snapshot at the new segment");
+                self.snapshot_failed = true;
                 self.psm.drop_snapshot();
                 self.abandon(io, *write);
             }

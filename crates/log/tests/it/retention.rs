@@ -275,6 +275,8 @@ fn snap_6_a_producer_goes_on_when_all_its_records_are_deleted() {
     let mut open = bench.open_unclean();
     open.produce(data(Some((5, 0, 0)), false, 3, 60));
     open.sync();
+    assert_eq!(delete(&mut open, later(2 * HOUR)).segment_count, 0, "what is known of 5 is written first");
+    open.log.finish_snapshot(&mut *open.io);
     assert_eq!(delete(&mut open, later(2 * HOUR)).segment_count, 1);
     assert_eq!(start(&open), 3);
     let again = open.produce(data(Some((5, 0, 3)), false, 1, 60));
@@ -431,4 +433,62 @@ fn segments_of_a_topic_with_jitter_are_left_at_times_of_their_own() {
     assert!(lasted.iter().all(|ms| (18 * HOUR..=day + HOUR / 2).contains(ms)), "{lasted:?}");
     lasted.dedup();
     assert!(lasted.len() > 3, "{lasted:?}");
+}
+
+#[test]
+fn no_segment_goes_that_a_start_would_need_to_know_the_producers() {
+    // The snapshot of the last segment is not begun, under way, durable, and cannot be written.
+    for (steps, broken) in [(0, false), (2, false), (usize::MAX, false), (0, true)] {
+        let bench = bench(by_time(HOUR));
+        let mut open = bench.open_unclean();
+        for sequence in 0..4 {
+            open.produce(data(Some((5, 0, sequence)), false, 1, 130));
+        }
+        open.sync();
+        let much_later = later(3 * HOUR);
+        // The active one is left for a new one, whose snapshot has to be there first.
+        let first = delete(&mut open, much_later);
+        assert!(open.log.is_writing_snapshot());
+        assert_eq!(first.segment_count, 1, "behind it lies a snapshot: {:?}", bases(&open.log));
+        if broken {
+            bench.disk.full_after(Some(0));
+            open.log.finish_snapshot(&mut *open.io);
+            bench.disk.full_after(None);
+        }
+        for _ in 0..steps.min(100) {
+            open.log.snapshot_step(&mut *open.io);
+            take(&mut open);
+        }
+        let whole = steps == usize::MAX || broken;
+        assert_eq!(delete(&mut open, much_later).segment_count, usize::from(whole), "{steps} steps");
+        let state = open.producers();
+        if broken {
+            continue;
+        }
+        drop(open);
+        bench.disk.crash(weir_segment::io::sim::CrashPolicy::DROP_ALL);
+        let open = bench.open_unclean();
+        assert_equal_state(&open.producers(), &state, &format!("{steps} steps"));
+    }
+}
+
+#[test]
+fn a_log_start_that_moves_keeps_the_segments_that_a_start_would_need() {
+    let bench = bench(RetentionConfig::default());
+    let mut open = bench.open_unclean();
+    for sequence in 0..4 {
+        let params = AppendParams::client(epoch(0), NOW);
+        open.log.append(&mut *open.io, data(Some((5, 0, sequence)), false, 1, 130), &params).unwrap();
+    }
+    open.sync();
+    assert!(open.log.is_writing_snapshot() && bases(&open.log).len() > 1, "{:?}", bases(&open.log));
+    let end = open.log.log_end_offset();
+    open.log.advance_log_start(&mut *open.io, end).unwrap();
+    assert_eq!((start(&open), bases(&open.log)[0]), (end.get(), 0));
+    open.log.finish_snapshot(&mut *open.io);
+    open.log.delete_old_segments(&mut *open.io, NOW, DeletionScope::BelowLogStart, 9).unwrap();
+    assert_ne!(bases(&open.log)[0], 0);
+    let state = open.producers();
+    drop(open);
+    assert_equal_state(&bench.open_unclean().producers(), &state, "reopened");
 }
