@@ -215,6 +215,11 @@ impl Writer {
         if at > self.log.view().high_watermark || at <= self.log.view().log_start_offset {
             return Ok(());
         }
+        // What lies behind the newest snapshot stays until there is a newer one.
+        self.log.finish_snapshot(self.io.as_mut());
+        if self.log.partition_file().snapshots().all(|(newest, _)| newest < at) {
+            return Ok(());
+        }
         self.say(&Line::Delete(at));
         self.tell()?;
         self.log.advance_log_start(self.io.as_mut(), at)?;
