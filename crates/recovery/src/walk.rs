@@ -82,7 +82,7 @@ impl Walker {
 
     /// The next batch. What follows one that is not [`Frame::Batch`] has no meaning.
     ///
-    /// Cost: one read for about a MiB of batches, before it is needed; their CRC.
+    /// Cost: one read for about 512 KiB of batches, before it is needed; their CRC.
     pub(crate) fn next(&mut self, view: &mut FileView<'_>) -> Result<Frame<'_>, IoError> {
         let rest = usize::try_from(view.size.saturating_sub(self.position)).unwrap_or(usize::MAX);
         if rest == 0 {

@@ -12,7 +12,9 @@ use super::buffer::ALIGNMENT;
 use super::{At, BLOCK_SIZE, Done, FileId, Io, IoError, Op, Operation, Ticket, Wait};
 
 /// How much one read asks for, in bytes.
-pub const PIECE_SIZE: usize = 1 << 20;
+///
+/// With [`DEPTH`], 4 MiB are in flight: where that was measured, 8 and 16 MiB were slower.
+pub const PIECE_SIZE: usize = 512 << 10;
 
 /// How many reads are in flight at most.
 pub const DEPTH: usize = 8;
@@ -124,7 +126,7 @@ impl ReadAhead {
     ///
     /// It may run beside operations that the caller has in flight: their completions are kept for the next reap.
     ///
-    /// Cost: one read for each MiB; waits only if the disk is slower than the caller.
+    /// Cost: one read for each 512 KiB; waits only if the disk is slower than the caller.
     ///
     /// # Errors
     /// That of a read; [`IoError::Short`] if the file ends before the end that was given.
