@@ -16,7 +16,7 @@ mod lives;
 mod world;
 
 pub use directory::check_directory;
-pub use history::{Batch, Ended, History, Producer, Verdict, What};
+pub use history::{Batch, Ended, History, Producer, Retention, Verdict, What};
 pub use lives::{Choices, bytes_of_seed, live};
 pub use world::{Ledger, Machine, Mirrored, Mutant, Op, Stop, Tally, World};
 

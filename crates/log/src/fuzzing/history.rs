@@ -175,6 +175,25 @@ pub struct Ended {
     pub stable: i64,
 }
 
+/// When segments may go.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    /// The clock.
+    pub now: i64,
+    /// How long records are kept, in milliseconds.
+    pub ms: Option<u64>,
+    /// How many bytes are kept.
+    pub bytes: Option<u64>,
+    /// How many segments may go.
+    pub most: usize,
+    /// Where the log starts.
+    pub start: i64,
+    /// What lies at or above stays.
+    pub high_watermark: i64,
+    /// A start knows the producers from here on without any batch.
+    pub known_from: i64,
+}
+
 /// All batches of a log.
 #[derive(Debug, Clone, Default)]
 pub struct History {
@@ -357,6 +376,46 @@ impl History {
         let (ended, open) = self.transactions();
         let unreplicated = ended.iter().filter(|ended| ended.last >= high_watermark).map(|ended| ended.first);
         unreplicated.chain(open.iter().map(|open| open.0)).chain([high_watermark]).min().unwrap_or(0)
+    }
+
+    /// Where the log begins once the oldest of its segments, which begin at `bases`, have gone as far as they may.
+    pub fn first_kept(&self, bases: &[i64], may: &Retention) -> i64 {
+        let mut kept = bases.first().copied().unwrap_or(0);
+        let mut by_age = false;
+        for (index, base) in bases.iter().enumerate().take(may.most) {
+            let next = bases.get(index + 1).copied();
+            let end = next.unwrap_or(self.end);
+            let inside: Vec<&Batch> =
+                self.batches.iter().filter(|batch| batch.base >= *base && batch.base < end).collect();
+            let size_from = |from: i64| -> usize {
+                self.batches.iter().filter(|batch| batch.base >= from).map(|batch| batch.bytes.len()).sum()
+            };
+            let below_start = next.is_some_and(|next| next <= may.start);
+            let too_much = !by_age
+                && may.bytes.is_some_and(|bytes| {
+                    let more = |from| u64::try_from(size_from(from)).unwrap();
+                    more(*base) > bytes && more(end) >= bytes
+                });
+            // What holds nothing is as old as its file.
+            let newest = inside.iter().map(|batch| batch.max_timestamp).max().unwrap_or(0);
+            let too_old = may.ms.is_some_and(|ms| u64::try_from(may.now - newest).is_ok_and(|age| age > ms));
+            let is_empty = next.is_none() && inside.is_empty();
+            if is_empty
+                || end > may.high_watermark.min(may.known_from)
+                || !(below_start || too_much || too_old)
+            {
+                break;
+            }
+            by_age |= !below_start && !too_much;
+            kept = end;
+        }
+        kept
+    }
+
+    /// A cut at `end` of a log that started at `start` takes the epochs that are noted from there on. None is noted below
+    /// the log start: one without records goes with a cut to there, wherever it began.
+    pub fn cut_epochs(&mut self, start: i64, end: i64) {
+        self.assigned.retain(|(_, at)| *at < end && end > start);
     }
 
     /// The leader epochs and where each began, of a log that starts at `start`.

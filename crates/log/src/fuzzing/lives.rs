@@ -1,6 +1,6 @@
 //! Random lives of a partition: bytes choose the machine, what is done, what fails, and when the power is cut.
 
-use weir_segment::io::sim::{CrashPolicy, DataFate};
+use weir_segment::io::sim::CrashPolicy;
 
 use super::history::What;
 use super::world::{Machine, Mirrored, Mutant, Op, Stop, Tally, World};
@@ -43,12 +43,9 @@ impl<'a> Choices<'a> {
         self.below(2) == 1
     }
 
-    /// What a power cut does. A short write may leave a sector half written, and a crash that keeps that and what lies
-    /// behind it is told from rot by nothing: where writes are short, all that is unsynced meets the same fate.
-    fn policy(&mut self, short: bool) -> CrashPolicy {
-        let policy = CrashPolicy::ALL[self.below(15)];
-        let parted = matches!(policy.data, DataFate::Mixed | DataFate::Cut);
-        CrashPolicy { data: if short && parted { DataFate::Dropped } else { policy.data }, ..policy }
+    /// What a power cut does.
+    fn policy(&mut self) -> CrashPolicy {
+        CrashPolicy::ALL[self.below(15)]
     }
 
     /// The bytes that are left, all at once.
@@ -123,7 +120,7 @@ fn mirrored(choices: &mut Choices<'_>) -> Mirrored {
 fn op(world: &World, choices: &mut Choices<'_>) -> Op {
     let id = choices.of_64(4);
     let end = world.history.end;
-    match choices.below(48) {
+    match choices.below(52) {
         0..=2 => Op::Plain { count: 1 + choices.of_64(3), size: choices.below(900) },
         3..=12 => Op::Produce {
             id,
@@ -169,6 +166,12 @@ fn op(world: &World, choices: &mut Choices<'_>) -> Op {
         43 => Op::Rest,
         44 => Op::Reopen,
         45 => Op::Kill,
+        46 | 47 => Op::SnapshotStep,
+        48 => Op::Retain {
+            ms: choices.coin().then(|| u64::try_from(choices.below(60)).unwrap()),
+            bytes: choices.coin().then(|| u64::try_from(choices.below(6_000)).unwrap()),
+            most: 1 + choices.below(4),
+        },
         _ => Op::Check(1 + choices.below(2_000)),
     }
 }
@@ -198,10 +201,15 @@ pub fn live(bytes: &[u8], mutant: Mutant) -> (Tally, Result<(), String>) {
     let mut world = World::new(&machine, mutant);
     let mut log = Vec::new();
     let result = lives(&mut world, &mut choices, &mut log);
+    let result = match result {
+        // It ends here: somebody has to look at it.
+        Err(Stop::HalfASector) => Ok(()),
+        other => other,
+    };
     let result = result.map_err(|stop| {
         let said = match stop {
-            Stop::Off => "it is off".to_string(),
             Stop::Wrong(what) => what,
+            other => format!("{other:?}"),
         };
         format!("{said}\non {machine:?} after\n{}", log.join("\n"))
     });
@@ -216,7 +224,7 @@ fn lives(world: &mut World, choices: &mut Choices<'_>, log: &mut Vec<String>) ->
         let done = match choices.below(64) {
             0 | 1 => {
                 let op = world.disk().op_count() + 1 + u64::try_from(choices.below(40)).unwrap();
-                policy = Some(choices.policy(world.is_short()));
+                policy = Some(choices.policy());
                 log.push(format!("the power is to be cut at {op}: {policy:?}"));
                 world.disk().crash_at(op);
                 Ok(())
@@ -241,7 +249,7 @@ fn lives(world: &mut World, choices: &mut Choices<'_>, log: &mut Vec<String>) ->
         };
         match done {
             Ok(()) => {}
-            Err(Stop::Wrong(what)) => return Err(Stop::Wrong(what)),
+            Err(stop @ (Stop::Wrong(_) | Stop::HalfASector)) => return Err(stop),
             Err(Stop::Off) if world.disk().is_off() || fault != Fault::None => {
                 world.tally.failed += u64::from(!world.disk().is_off());
                 go_on(world, choices, log, fault, policy.take())?;
@@ -269,9 +277,9 @@ fn go_on(
     let kill = !world.disk().is_off() && matches!(fault, Fault::Full | Fault::Write) && choices.coin();
     if kill {
         log.push("killed".to_string());
-        world.kill();
+        let _no_sync_fails = world.kill();
     } else {
-        let policy = policy.unwrap_or_else(|| choices.policy(world.is_short()));
+        let policy = policy.unwrap_or_else(|| choices.policy());
         log.push(format!("the power is cut: {policy:?}"));
         world.power_cut(policy);
     }
@@ -291,7 +299,7 @@ fn go_on(
         }
         tries += 1;
         if world.disk().is_off() {
-            let policy = choices.policy(world.is_short());
+            let policy = choices.policy();
             log.push(format!("the power is cut while it recovers: {policy:?}"));
             world.power_cut(policy);
         } else {

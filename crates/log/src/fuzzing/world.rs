@@ -10,13 +10,13 @@ use weir_format::{BatchReader, LeaderEpoch, Offset, RecordBatch, TimestampMs};
 use weir_psm::ProducerStateError;
 use weir_recovery::{CutKind, LoadError, ProducerStateSource, Rebuilt, RecoveryReport};
 use weir_segment::SegmentConfig;
-use weir_segment::io::sim::{CrashPolicy, SimDisk, SimIo};
-use weir_segment::io::{Done, Io, Wait};
+use weir_segment::io::sim::{CrashPolicy, DataFate, SimDisk, SimIo};
+use weir_segment::io::{Done, Io, Op as DiskOp, Wait};
 
-use super::history::{Batch, Ended, History, Verdict, What, next_sequence};
+use super::history::{Batch, Ended, History, Retention, Verdict, What, next_sequence};
 use crate::{
-    AppendError, AppendParams, Appended, ChangeError, Durability, Isolation, LogConfig, LogView, OffsetSpec,
-    OpenOptions, Read, UnifiedLog,
+    AppendError, AppendParams, Appended, ChangeError, DeletionScope, Durability, Isolation, LogConfig,
+    LogView, OffsetSpec, OpenOptions, Read, RetentionConfig, UnifiedLog,
 };
 
 /// The wall clock of every append, and the first timestamp.
@@ -122,6 +122,8 @@ pub enum Op {
     Flush,
     /// Completions that are there are taken.
     Poll,
+    /// A producer snapshot that is under way is moved on by one step.
+    SnapshotStep,
     /// A sync is begun.
     SyncBegin,
     /// Everything is written.
@@ -138,6 +140,15 @@ pub enum Op {
     StartOver(i64),
     /// The log start moves to this offset.
     DeleteTo(i64),
+    /// Segments that are old, or too much, are deleted.
+    Retain {
+        /// How long records are kept, in milliseconds.
+        ms: Option<u64>,
+        /// How many bytes are kept.
+        bytes: Option<u64>,
+        /// How many segments may go.
+        most: usize,
+    },
     /// The leader epoch rises and is noted.
     Epoch,
     /// What only a log that is appended to needs is given back.
@@ -172,6 +183,9 @@ pub struct Mirrored {
 pub enum Stop {
     /// The machine is off, or the partition is offline because the disk failed.
     Off,
+    /// A write that the kernel had cut short left half a sector, and what lies behind it is there: that is told from rot
+    /// by nothing, so the partition stays offline, and nothing of it was changed.
+    HalfASector,
     /// Something is not as it must be.
     Wrong(String),
 }
@@ -213,6 +227,9 @@ pub struct Tally {
     pub refused: u64,
     pub duplicates: u64,
     pub failed: u64,
+    pub snapshots: u64,
+    pub retained: u64,
+    pub half_sectors: u64,
 }
 
 impl Tally {
@@ -231,6 +248,9 @@ impl Tally {
             refused,
             duplicates,
             failed,
+            snapshots,
+            retained,
+            half_sectors,
         } = other;
         self.operations += operations;
         self.recoveries += recoveries;
@@ -244,6 +264,9 @@ impl Tally {
         self.refused += refused;
         self.duplicates += duplicates;
         self.failed += failed;
+        self.snapshots += snapshots;
+        self.retained += retained;
+        self.half_sectors += half_sectors;
     }
 }
 
@@ -293,6 +316,10 @@ pub struct World {
     replayed_from: Vec<i64>,
     /// Our snapshots by offset: their CRC, and from where on their writer knew producers.
     snapshots: BTreeMap<i64, (u32, i64)>,
+    /// Those of them that were not looked into yet.
+    unread_snapshots: Vec<i64>,
+    /// The last power cut may have kept some sectors of a write and dropped others.
+    scattered: bool,
     /// Reads and writes may be short.
     short: bool,
     /// The disk is full.
@@ -340,6 +367,8 @@ impl World {
             assigning: None,
             replayed_from: vec![0],
             snapshots: BTreeMap::new(),
+            unread_snapshots: Vec::new(),
+            scattered: false,
             short: machine.short,
             full: false,
             faulty: false,
@@ -365,6 +394,7 @@ impl World {
             replayed_from: self.replayed_from.clone(),
             starts: self.starts.clone(),
             snapshots: self.snapshots.clone(),
+            unread_snapshots: self.unread_snapshots.clone(),
             tally: Tally::default(),
             full: false,
             faulty: false,
@@ -375,11 +405,6 @@ impl World {
     /// The machine's disk.
     pub fn disk(&self) -> &SimDisk {
         &self.disk
-    }
-
-    /// Whether reads and writes may be short.
-    pub fn is_short(&self) -> bool {
-        self.short
     }
 
     /// Whether the partition is open.
@@ -465,6 +490,11 @@ impl World {
                 log.snapshot_step(io);
                 self.reap(Wait::Poll)
             }
+            Op::SnapshotStep => {
+                let Process { io, log } = self.process()?;
+                log.snapshot_step(io);
+                Ok(())
+            }
             Op::SyncBegin => {
                 let Process { io, log } = self.process()?;
                 log.sync_begin(io);
@@ -483,6 +513,7 @@ impl World {
             Op::Truncate(to) => self.truncate(*to),
             Op::StartOver(at) => self.start_over(*at),
             Op::DeleteTo(to) => self.delete_to(*to),
+            Op::Retain { ms, bytes, most } => self.retain(*ms, *bytes, *most),
             Op::Epoch => self.next_epoch(),
             Op::Rest => {
                 let Process { io, log } = self.process()?;
@@ -490,7 +521,11 @@ impl World {
             }
             Op::Reopen => self.reopen(),
             Op::Kill => {
-                self.kill();
+                // A reader of the page cache would see what the disk does not have.
+                if !self.kill() && !self.disk.is_off() {
+                    let nth = usize::try_from(self.clock).unwrap() % CrashPolicy::ALL.len();
+                    self.power_cut(CrashPolicy::ALL[nth]);
+                }
                 self.recover()
             }
             Op::Check(max_bytes) => self.check_reads(*max_bytes),
@@ -686,11 +721,12 @@ impl World {
 
     fn truncate(&mut self, to: i64) -> Result<(), Stop> {
         if to >= self.history.end {
-            return Ok(());
+            return self.cut_epochs(to);
         }
         if to < self.history.first_base {
             return self.begin_start_over(to, |log, io, to| log.truncate_to(io, to));
         }
+        let start_before = self.process()?.log.view().log_start_offset.get();
         self.cutting = Some(Cutting { start_over: None });
         self.promised = self.promised.min(to);
         self.promised_to_a_kill = self.promised_to_a_kill.min(to);
@@ -708,7 +744,7 @@ impl World {
         }
         self.history.end = end;
         (self.promised, self.promised_to_a_kill) = (self.promised.min(end), self.promised_to_a_kill.min(end));
-        self.history.assigned.retain(|(_, at)| *at < end);
+        self.history.cut_epochs(start_before, end);
         self.history.knowledge.retain(|(at, _)| *at < end.max(1));
         self.cutting = None;
         self.log_start = self.log_start.min(start);
@@ -729,6 +765,21 @@ impl World {
                 self.history.knows_from(end, first_base);
                 self.replayed_from.push(first_base);
             }
+        }
+        Ok(())
+    }
+
+    /// A cut that leaves every batch takes an epoch that began at the log end.
+    fn cut_epochs(&mut self, to: i64) -> Result<(), Stop> {
+        self.cutting = Some(Cutting { start_over: None });
+        let Process { io, log } = self.process()?;
+        let result = log.truncate_to(io, Offset::new(to).unwrap());
+        self.changed(result)?;
+        self.cutting = None;
+        let start = self.process()?.log.view().log_start_offset.get();
+        self.history.cut_epochs(start, to);
+        if to <= start && self.history.on_disk().next().is_none() {
+            self.history.epochs_from = to;
         }
         Ok(())
     }
@@ -770,6 +821,42 @@ impl World {
         Ok(())
     }
 
+    fn retain(&mut self, ms: Option<u64>, bytes: Option<u64>, most: usize) -> Result<(), Stop> {
+        let now = self.clock;
+        let log = &self.process()?.log;
+        let bases: Vec<i64> = log.segments().iter().map(|segment| segment.base_offset.get()).collect();
+        let view = log.view();
+        let (start, high_watermark) = (view.log_start_offset.get(), view.high_watermark.get());
+        let snapshot = log.partition_file().snapshots().map(|(at, _)| at.get()).max().unwrap_or(0);
+        let nobody = log.producers().next().is_none();
+        let known_from = if nobody { i64::MAX } else { snapshot };
+        let may = Retention { now, ms, bytes, most, start, high_watermark, known_from };
+        let kept = self.history.first_kept(&bases, &may);
+        // Where snapshots fail nobody waits for one.
+        let anyway = self.history.first_kept(&bases, &Retention { known_from: i64::MAX, ..may });
+        let rights = if self.faulty { [kept, anyway] } else { [kept, kept] };
+        self.deleted_to = self.deleted_to.max(rights[1]);
+        self.starts.extend(rights.map(|right| right.max(start)));
+        let Process { io, log } = self.process()?;
+        log.config.retention = RetentionConfig { ms, bytes, future_by_file_age: false };
+        let result = log.delete_old_segments(io, TimestampMs::new(now), DeletionScope::Retention, most);
+        let deleted = result.as_ref().map_or(0, |deleted| deleted.segment_count);
+        self.changed(result.map(|_| ()))?;
+        let log = &self.process()?.log;
+        let (first, now_starts) = (first_base(log), log.view().log_start_offset.get());
+        if !rights.contains(&first) {
+            return wrong(format!(
+                "retention: the log begins at {first} instead of {rights:?}, was {bases:?}"
+            ));
+        }
+        let gone = bases.iter().filter(|base| **base < first).count();
+        same("retention: segments", &deleted, &gone)?;
+        same("retention: log start", &now_starts, &if gone > 0 { start.max(first) } else { start })?;
+        self.tally.retained += u64::try_from(gone).unwrap();
+        self.history.first_base = first;
+        Ok(())
+    }
+
     fn next_epoch(&mut self) -> Result<(), Stop> {
         self.leader_epoch += 1;
         let noted = (self.leader_epoch, self.history.end);
@@ -784,15 +871,21 @@ impl World {
 
     // Stopping and starting.
 
-    /// The process ends without a word.
-    pub fn kill(&mut self) {
-        self.process = None;
+    /// The process ends without a word, what it had in flight is done. False if a sync of it failed: then the page cache
+    /// holds what the disk does not have, and a power cut is all that can follow.
+    pub fn kill(&mut self) -> bool {
         self.killed = true;
+        let Some(Process { mut io, .. }) = self.process.take() else { return true };
+        let mut done: Vec<Done> = Vec::new();
+        while io.in_flight() > 0 && io.reap(Wait::Block, &mut done).is_ok() {}
+        let failed = |done: &Done| matches!(done.op, DiskOp::Sync { .. }) && done.result.is_err();
+        !done.iter().any(failed)
     }
 
     /// The power is cut; what was not synced meets this fate.
     pub fn power_cut(&mut self, policy: CrashPolicy) {
         self.process = None;
+        self.scattered = matches!(policy.data, DataFate::Mixed | DataFate::Cut);
         self.disk.crash(policy);
         self.promised_to_a_kill = self.promised;
         self.killed = false;
@@ -883,6 +976,7 @@ impl World {
             log_start_offset: Offset::new(self.log_start).unwrap(),
             now: TimestampMs::new(NOW),
         };
+        let half_a_sector = (self.short && self.scattered).then(|| self.log_bytes());
         let mut io = self.disk.io();
         let (log, report) = match UnifiedLog::open(&mut io, &self.dir, self.config.clone(), options) {
             // Also where it went off with something that the log can do without.
@@ -890,6 +984,19 @@ impl World {
             Ok(opened) => opened,
             // Also on a full disk: what lies behind a hole is archived before it is cut, and there is no room for that.
             Err(LoadError::Io(_)) if self.faulty => return Err(Stop::Off),
+            Err(LoadError::Corrupt(corruption)) if half_a_sector.is_some() => {
+                let next = corruption.next_offset.get();
+                let promised = if self.killed { self.promised_to_a_kill } else { self.promised };
+                let acknowledged = self.history.batches.iter().map(Batch::next).filter(|at| *at <= promised);
+                if corruption.last_segment.is_some() || acknowledged.max().is_some_and(|at| at > next) {
+                    return wrong(format!("acknowledged bytes are called corrupt: {corruption:?}"));
+                }
+                if half_a_sector != Some(self.log_bytes()) {
+                    return wrong(format!("something was cut: {corruption:?}"));
+                }
+                self.tally.half_sectors += 1;
+                return Err(Stop::HalfASector);
+            }
             Err(error) => return wrong(format!("it cannot be opened: {error}")),
         };
         self.count(&report)?;
@@ -931,7 +1038,7 @@ impl World {
         let named = |what: &'static str| {
             move |stop| match stop {
                 Stop::Wrong(found) => Stop::Wrong(format!("{what}: {found}")),
-                Stop::Off => Stop::Wrong(format!("{what}: it is off")),
+                other => Stop::Wrong(format!("{what}: {other:?}")),
             }
         };
         let mut again = self.fork();
@@ -1056,11 +1163,51 @@ impl World {
         let Some(Process { log, .. }) = &self.process else { return };
         let from = self.history.known_from();
         for (at, crc) in log.partition_file().snapshots() {
-            let noted = self.snapshots.entry(at.get()).or_insert((crc, from));
-            if noted.0 != crc {
-                *noted = (crc, from);
+            if self.snapshots.get(&at.get()).is_none_or(|noted| noted.0 != crc) {
+                self.snapshots.insert(at.get(), (crc, from));
+                self.unread_snapshots.push(at.get());
             }
         }
+    }
+
+    /// What new snapshots say is what the history said of the log up to there (B7).
+    fn check_snapshots(&mut self) -> Result<(), Stop> {
+        for at in std::mem::take(&mut self.unread_snapshots) {
+            // What trusting it comes to is to be seen.
+            if self.mutant == Mutant::TrustsForeignSnapshots {
+                continue;
+            }
+            let Some((crc, from)) = self.snapshots.get(&at).copied() else { continue };
+            let kind = weir_segment::layout::FileKind::Snapshot;
+            let path = weir_segment::layout::file_path(&self.dir, Offset::new(at).unwrap(), kind);
+            let Some(bytes) = self.disk.read_file(&path) else {
+                // It was removed, and the disk did not take a partition file without it.
+                if self.faulty {
+                    continue;
+                }
+                return wrong(format!("the snapshot at {at} is named and not there"));
+            };
+            same("CRC of a snapshot", &weir_recovery::partition_file::crc32c(&bytes), &crc)?;
+            let entries = match weir_psm::snapshot::decode(&bytes) {
+                Ok(entries) => entries,
+                Err(error) => return wrong(format!("the snapshot at {at}: {error}")),
+            };
+            let found: Vec<_> = entries.iter().map(|(id, entry)| (id.get(), known_of(entry))).collect();
+            let mut past = History { knowledge: Vec::new(), ..self.history.clone() };
+            past.batches.retain(|batch| batch.next() <= at);
+            past.reloaded_at = at;
+            let rights = [from].into_iter().chain(self.replayed_from.iter().copied()).map(|from| {
+                past.knowledge = vec![(0, from)];
+                let of = |id: i64| past.producer(id).map(|known| (id, known));
+                past.ids().into_iter().filter_map(of).collect::<Vec<_>>()
+            });
+            let rights: Vec<_> = rights.collect();
+            if !rights.contains(&found) {
+                return wrong(format!("the snapshot at {at} says {found:?} instead of {:?}", rights[0]));
+            }
+            self.tally.snapshots += 1;
+        }
+        Ok(())
     }
 
     /// Producers are known from a snapshot. It may have been written by a life that knew more, or less, than the last one.
@@ -1153,24 +1300,7 @@ impl World {
         let right: Vec<i64> = self.history.ids().into_iter().collect();
         same("producers", &found, &right)?;
         for (id, entry) in log.producers() {
-            let raw =
-                |sequence: Option<weir_format::Sequence>| sequence.map_or(-1, weir_format::Sequence::get);
-            let batch = |batch: &weir_psm::BatchMetadata| {
-                (
-                    raw(batch.first_sequence()),
-                    raw(batch.last_sequence()),
-                    batch.first_offset().get(),
-                    batch.last_offset().get(),
-                )
-            };
-            let found = super::history::Producer {
-                epoch: entry.producer_epoch().map_or(-1, weir_format::ProducerEpoch::get),
-                coordinator_epoch: entry.coordinator_epoch().unwrap_or(-1),
-                last_timestamp: entry.last_timestamp().get(),
-                open_since: entry.transaction_first_offset().map(Offset::get),
-                batches: entry.batches().iter().map(batch).collect(),
-            };
-            same(&format!("producer {id}"), &Some(found), &self.history.producer(id.get()))?;
+            same(&format!("producer {id}"), &Some(known_of(entry)), &self.history.producer(id.get()))?;
         }
         let found: Vec<(i64, i64)> = log
             .open_transactions()
@@ -1184,6 +1314,7 @@ impl World {
     fn check_live(&mut self) -> Result<(), Stop> {
         self.note_snapshots();
         self.check_producers()?;
+        self.check_snapshots()?;
         let history = &self.history;
         let Some(Process { io, log }) = &mut self.process else { return Err(Stop::Off) };
         same("log end", &log.log_end_offset().get(), &history.end)?;
@@ -1372,7 +1503,7 @@ impl World {
             log_start_offset: Offset::new(self.log_start).unwrap(),
             now: TimestampMs::new(NOW),
         };
-        let opened = UnifiedLog::open(&mut rotten.disk.io(), &self.dir, self.config.clone(), options);
+        let opened = UnifiedLog::open(&mut rotten.disk.io(), &self.dir, self.config.clone(), options.clone());
         match opened {
             Err(LoadError::Corrupt(corruption)) => {
                 same("file", &corruption.file, path)?;
@@ -1380,11 +1511,20 @@ impl World {
                     return wrong(format!("{position} is rotten, {} is named", corruption.position));
                 }
                 let after = rotten.disk.contents();
-                // Indexes of segments that the walk found whole may have been built again.
-                let is_index = |path: &Path| {
-                    path.extension().is_some_and(|suffix| suffix == "index" || suffix == "timeindex")
+                // Indexes of segments that the walk found whole may have been built again: as a load of the intact log
+                // builds them.
+                let intact = self.fork();
+                let _opened =
+                    UnifiedLog::open(&mut intact.disk.io(), &self.dir, self.config.clone(), options);
+                let built = intact.disk.contents();
+                let is_built = |path: &Path| {
+                    let is_index =
+                        path.extension().is_some_and(|suffix| suffix == "index" || suffix == "timeindex");
+                    is_index
+                        && first_digits(path) < first_digits(&corruption.file)
+                        && after.get(path) == built.get(path)
                 };
-                let differ = |path: &&PathBuf| !is_index(path) && after.get(*path) != before.get(*path);
+                let differ = |path: &&PathBuf| after.get(*path) != before.get(*path) && !is_built(path);
                 let changed: Vec<&PathBuf> = after.keys().chain(before.keys()).filter(differ).collect();
                 same("files that were changed", &changed, &Vec::new())
             }
@@ -1392,6 +1532,26 @@ impl World {
             Ok(_) if covered => wrong(format!("rot at {position} of {} is not noticed", path.display())),
             Ok(_) | Err(_) => Ok(()),
         }
+    }
+}
+
+/// What producer state says of a producer, in the history's words.
+fn known_of(entry: &weir_psm::ProducerStateEntry) -> super::history::Producer {
+    let raw = |sequence: Option<weir_format::Sequence>| sequence.map_or(-1, weir_format::Sequence::get);
+    let batch = |batch: &weir_psm::BatchMetadata| {
+        (
+            raw(batch.first_sequence()),
+            raw(batch.last_sequence()),
+            batch.first_offset().get(),
+            batch.last_offset().get(),
+        )
+    };
+    super::history::Producer {
+        epoch: entry.producer_epoch().map_or(-1, weir_format::ProducerEpoch::get),
+        coordinator_epoch: entry.coordinator_epoch().unwrap_or(-1),
+        last_timestamp: entry.last_timestamp().get(),
+        open_since: entry.transaction_first_offset().map(Offset::get),
+        batches: entry.batches().iter().map(batch).collect(),
     }
 }
 

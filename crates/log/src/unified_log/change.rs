@@ -9,16 +9,19 @@ use crate::error::ChangeError;
 
 impl UnifiedLog {
     /// Cuts the log at `offset`, a batch that reaches over it included, and restores what was known there (law B6).
-    /// Durable when it returns. At or above the log end nothing is cut.
+    /// Durable when it returns. At the log end nothing is cut but a leader epoch that began there.
     ///
     /// Order: the partition file says that a cut is coming (a recovery point above it no longer counts), snapshots above
-    /// it go, the log is cut and synced, leader epochs and producer state follow.
+    /// it go, the log is cut and synced, producer state and leader epochs follow.
     ///
     /// # Errors
     /// See [`ChangeError`].
     pub fn truncate_to(&mut self, io: &mut dyn Io, offset: Offset) -> Result<(), ChangeError> {
         self.check_online()?;
         if offset >= self.log.log_end_offset() {
+            // Kafka: UnifiedLog.truncateTo. Who led here and wrote nothing would differ from every later leader for ever.
+            self.cut_epochs(io, offset)?;
+            self.publish();
             return Ok(());
         }
         if offset < self.log.first_offset() {
@@ -40,11 +43,6 @@ impl UnifiedLog {
         let cut = self.log.truncate_to(io, offset);
         let cut = self.or_offline(cut)?;
         assert_eq!(cut, end, "the log ends where the partition file says that it was cut");
-        if self.epochs.truncate_from_end(end) {
-            self.epochs_unsaved = true;
-            let saved = self.save_epochs(io);
-            self.or_offline(saved)?;
-        }
         self.log_start_offset = self.log_start_offset.min(end);
         let segments: Vec<Offset> = self.log.segments().map(weir_segment::LogSegment::base_offset).collect();
         let rebuilt =
@@ -62,16 +60,27 @@ impl UnifiedLog {
             .as_ref()
             .and_then(|found| RecordBatch::parse_without_crc(&found.bytes).ok())
             .map(|batch| LastBatch::of(&batch));
-        // All that was known began at the log start, or would have; what is left was written under an epoch as well.
-        if let (None, Some(epoch)) = (self.latest_epoch(), self.last_batch.and_then(|last| last.leader_epoch))
-        {
-            self.epochs.assign(epoch, self.log_start_offset);
-            self.epochs_unsaved = true;
-            let saved = self.save_epochs(io);
-            self.or_offline(saved)?;
-        }
+        self.cut_epochs(io, end)?;
         self.all_synced();
         Ok(())
+    }
+
+    /// Forgets, durably, the leader epochs that are noted from `end` on. Where that leaves none, the log was cut to its
+    /// start: what is left on disk before it was written under an epoch as well, which is the one that a start would find.
+    ///
+    /// Source: Kafka's `LeaderEpochFileCache.truncateFromEndAsyncFlush`. Epochs are noted no lower than the log start, so
+    /// one without records that began below it goes with those that began there.
+    fn cut_epochs(&mut self, io: &mut dyn Io, end: Offset) -> Result<(), ChangeError> {
+        if !self.epochs.truncate_from_end(end) {
+            return Ok(());
+        }
+        let left = self.last_batch.filter(|last| last.base_offset >= self.log.first_offset());
+        if let (None, Some(epoch)) = (self.latest_epoch(), left.and_then(|last| last.leader_epoch)) {
+            self.epochs.assign(epoch, self.log_start_offset);
+        }
+        self.epochs_unsaved = true;
+        let saved = self.save_epochs(io);
+        self.or_offline(saved)
     }
 
     pub(super) fn note_cut(&mut self, end: Offset) {

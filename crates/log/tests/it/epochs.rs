@@ -135,6 +135,50 @@ fn a_cut_takes_the_epochs_that_began_above_it() {
     }
 }
 
+/// Kafka cuts the epochs also where there is nothing to cut in the log: who led and wrote nothing would else differ from
+/// every later leader.
+#[test]
+fn a_cut_at_the_log_end_takes_an_epoch_that_began_there() {
+    let (bench, mut open) = two_epochs();
+    open.log.assign_leader_epoch(&mut *open.io, epoch(1_003)).unwrap();
+    open.truncate(31);
+    assert_eq!(epochs(&open), [(0, 0), (3, 20), (1_003, 30)], "above the log end");
+    open.truncate(30);
+    let left = [(0, 0), (3, 20)];
+    assert_eq!((&epochs(&open)[..], open.log.view().leader_epoch), (&left[..], LeaderEpoch::new(3)));
+    drop(open);
+    bench.disk.crash(weir_segment::io::sim::CrashPolicy::DROP_ALL);
+    assert_eq!(epochs(&bench.open_unclean()), left, "it was durable");
+}
+
+/// Epochs are noted no lower than the log start. A cut below it takes them all, as in Kafka, where none is known then; here
+/// the one of what is left on disk is, as a start finds it.
+#[test]
+fn a_cut_below_the_log_start_leaves_the_epoch_of_what_is_left() {
+    for (start, known, left) in [
+        (0, vec![(0, 0), (3, 20), (1_003, 30)], vec![(0, 0), (3, 20), (1_003, 30)]),
+        (38, vec![(1_003, 38)], vec![(3, 35)]),
+    ] {
+        let bench = Bench::new(1).segment_bytes(1_000);
+        let mut open = bench.open_unclean();
+        mirror(&mut open, 0, 20, 0);
+        mirror(&mut open, 20, 10, 3);
+        open.log.assign_leader_epoch(&mut *open.io, epoch(1_003)).unwrap();
+        // Behind a gap, in a segment of its own.
+        open.replicate(placed(plain(5, 100), 35, 1_003));
+        open.sync();
+        assert_eq!(open.log.segments().last().unwrap().base_offset, offset(35));
+        open.log.move_log_start(offset(start)).unwrap();
+        assert_eq!(epochs(&open), known);
+        open.truncate(36);
+        assert_eq!((epochs(&open), open.log.log_end_offset()), (left.clone(), offset(35)), "from {start}");
+        drop(open);
+        bench.disk.crash(weir_segment::io::sim::CrashPolicy::DROP_ALL);
+        let options = OpenOptions { log_start_offset: offset(start), ..bench.options() };
+        assert_eq!(epochs(&bench.open(options)), left, "from {start}, reopened");
+    }
+}
+
 /// From the start: the epoch in force at the log start begins there, and one without records behind it stays.
 #[test]
 fn a_log_start_that_moves_takes_the_epochs_that_ended_below_it() {
