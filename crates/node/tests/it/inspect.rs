@@ -155,8 +155,10 @@ const NOT_HEALTHY: &[(&str, Verdict, Option<Code>)] = &[
     ("bitflip-sealed-unseen", Verdict::Corrupt, Some(Code::Corrupt)),
     ("garbage-tail", Verdict::WouldCut, Some(Code::TornTail)),
     ("short-tail", Verdict::WouldCut, Some(Code::TornTail)),
-    ("torn-body", Verdict::WouldCut, Some(Code::TornTail)),
-    ("torn-header", Verdict::WouldCut, Some(Code::TornTail)),
+    // What is torn here was acknowledged.
+    ("torn-body", Verdict::Incomplete, Some(Code::BelowHighWatermark)),
+    ("torn-header", Verdict::Incomplete, Some(Code::BelowHighWatermark)),
+    ("torn-length", Verdict::Incomplete, Some(Code::BelowHighWatermark)),
 ];
 
 #[test]
@@ -178,6 +180,23 @@ fn the_verdict_of_everything_that_kafka_wrote() {
         let first = text.lines().next().unwrap();
         let title = report.title();
         assert!(first.starts_with(&format!("{title}: {}", verdict.words())), "{first}");
+    }
+}
+
+#[test]
+fn a_cut_below_the_high_watermark_is_not_said_to_lose_nothing() {
+    for (name, is_below) in [("torn-body", true), ("garbage-tail", false)] {
+        let (_folder, dir) = golden(name);
+        let (_, text, json, _) = looked(&dir, false);
+        assert_eq!(text.contains("nothing acknowledged is in them"), !is_below, "{text}");
+        assert_eq!(
+            text.contains("below its high watermark 179: offsets that were once acknowledged"),
+            is_below,
+            "{text}"
+        );
+        let codes: Vec<_> =
+            json["items"][0]["findings"].as_array().unwrap().iter().map(|f| &f["code"]).collect();
+        assert_eq!(codes.contains(&&"belowHighWatermark".into()), is_below, "{codes:?}");
     }
 }
 

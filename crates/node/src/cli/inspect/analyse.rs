@@ -112,6 +112,7 @@ struct Analysis<'a> {
     report: PartitionReport,
     side_file: Option<PartitionFile>,
     recovery_point: Offset,
+    high_watermark: Offset,
     follow: Follow,
     corrupt_places: usize,
     large_control_records: usize,
@@ -189,6 +190,7 @@ impl<'a> Analysis<'a> {
             report,
             side_file: None,
             recovery_point: recovery_point.unwrap_or(Offset::ZERO),
+            high_watermark: high_watermark.unwrap_or(Offset::ZERO),
             follow: Follow {
                 psm: ProducerStateManager::new(PsmConfig::default()),
                 served: true,
@@ -273,6 +275,7 @@ impl<'a> Analysis<'a> {
         match PartitionFile::decode(&bytes) {
             Ok(file) => {
                 self.recovery_point = file.effective_recovery_point(self.recovery_point);
+                self.high_watermark = file.effective_recovery_point(self.high_watermark);
                 if self.report.recovery_point.is_some() {
                     self.report.recovery_point = Some(self.recovery_point.get());
                 }
@@ -794,8 +797,8 @@ impl<'a> Analysis<'a> {
                 run.segment.tail = ends(Code::TornTail);
                 self.report.cut_size = self.report.cut_size.saturating_add(cut);
                 let message = format!(
-                    "{name} ends in an unfinished write: a start cuts {cut} bytes at byte {position}; nothing \
-                     acknowledged is in them"
+                    "{name} ends in an unfinished write: a start cuts {cut} bytes at byte {position}{}",
+                    if self.high_watermark > run.bounds { "" } else { "; nothing acknowledged is in them" }
                 );
                 Finding::new(Code::TornTail, Severity::Problem, message)
             }
@@ -961,6 +964,18 @@ impl<'a> Analysis<'a> {
                 finding.offsets = Some((end.get(), point.get()));
                 finding.remedy =
                     Some("look for a copy of the directory, and for what the disk reports".to_owned());
+                self.add(finding);
+            }
+            if self.high_watermark > end.max(self.recovery_point) && !live {
+                let watermark = self.high_watermark;
+                let message = format!(
+                    "the log ends at offset {end}, below its high watermark {watermark}: offsets that were once \
+                     acknowledged are missing"
+                );
+                let mut finding = Finding::new(Code::BelowHighWatermark, Severity::Problem, message);
+                finding.offsets = Some((end.get(), watermark.get()));
+                finding.remedy =
+                    Some("look for another replica or a copy: a start goes on without them".to_owned());
                 self.add(finding);
             }
             self.barriers_of_side_file(end);
@@ -1215,21 +1230,15 @@ impl<'a> Analysis<'a> {
 
     fn finish(mut self) -> PartitionReport {
         let report = &mut self.report;
-        report.findings.sort_by_key(|finding| {
-            let first = finding.code == Code::Corrupt;
-            (std::cmp::Reverse(finding.severity), !first)
-        });
-        report.verdict = report.findings.iter().filter(|finding| finding.severity == Severity::Problem).fold(
-            Verdict::Healthy,
-            |verdict, finding| {
-                verdict.max(match finding.code {
-                    Code::Corrupt => Verdict::Corrupt,
-                    Code::Unreadable | Code::NotAFile | Code::TooLarge => Verdict::Unreadable,
-                    Code::TornTail | Code::Hole => Verdict::WouldCut,
-                    _ => Verdict::Incomplete,
-                })
-            },
-        );
+        let verdict = |finding: &Finding| match (finding.severity, finding.code) {
+            (Severity::Note, _) => Verdict::Healthy,
+            (_, Code::Corrupt) => Verdict::Corrupt,
+            (_, Code::Unreadable | Code::NotAFile | Code::TooLarge) => Verdict::Unreadable,
+            (_, Code::TornTail | Code::Hole) => Verdict::WouldCut,
+            _ => Verdict::Incomplete,
+        };
+        report.findings.sort_by_key(|finding| std::cmp::Reverse(verdict(finding)));
+        report.verdict = report.findings.first().map_or(Verdict::Healthy, verdict);
         // What the first corruption puts out of reach is all that lies behind it, in later segments too.
         let end = report.segments.iter().filter_map(|segment| segment.end_offset).max();
         if let Some(first) = report

@@ -75,6 +75,8 @@ pub enum Code {
     TooLarge,
     /// The log ends below its recovery point.
     BelowRecoveryPoint,
+    /// The log ends below a high watermark that was written down: what was acknowledged is missing.
+    BelowHighWatermark,
     /// The log start lies above the log end.
     LogStartAboveEnd,
     /// There are offsets between two segments that no file has.
@@ -118,6 +120,7 @@ impl Code {
             Self::NotAFile => "notAFile",
             Self::TooLarge => "tooLarge",
             Self::BelowRecoveryPoint => "belowRecoveryPoint",
+            Self::BelowHighWatermark => "belowHighWatermark",
             Self::LogStartAboveEnd => "logStartAboveEnd",
             Self::SegmentGap => "segmentGap",
             Self::Index => "index",
