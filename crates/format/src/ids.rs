@@ -125,6 +125,14 @@ impl Sequence {
         let sum = self.0.cast_unsigned().wrapping_add(count) & i32::MAX.cast_unsigned();
         Self(sum.cast_signed())
     }
+
+    /// Whether the way up from this one to `other`, wrapping, is the shorter one. Of two sequences that a producer has in
+    /// flight this says which is the earlier: there are few of them.
+    pub const fn is_before(self, other: Self) -> bool {
+        // As in `plus`: the difference modulo 2^31.
+        let up = other.0.wrapping_sub(self.0) & i32::MAX;
+        up > 0 && up < 1 << 30
+    }
 }
 
 /// Milliseconds since the epoch, as found: Kafka keeps whatever a producer sent, also negative numbers. −1 means that
@@ -183,6 +191,18 @@ mod tests {
         for (from, count, want) in table {
             let from = Sequence::new(from).expect("not negative");
             assert_eq!(from.plus(count).get(), want, "{from} + {count}");
+        }
+    }
+
+    #[test]
+    fn a_sequence_is_before_those_that_follow_also_where_they_wrap() {
+        let of = |raw| Sequence::new(raw).expect("not negative");
+        for first in [0, 1, 7, 1 << 30, i32::MAX - 1, i32::MAX] {
+            for count in [1, 2, 5, (1 << 30) - 1] {
+                let (first, later) = (of(first), of(first).plus(count));
+                assert!(first.is_before(later) && !later.is_before(first), "{first} + {count}");
+            }
+            assert!(!of(first).is_before(of(first)));
         }
     }
 

@@ -208,7 +208,7 @@ impl ProducerAppendInfo<'_> {
                 return out_of_order(Sequence::ZERO);
             }
             if let Some(lowest) = verification.lowest_sequence
-                && sequence > lowest
+                && lowest.is_before(sequence)
             {
                 return out_of_order(lowest);
             }

@@ -81,7 +81,10 @@ impl Verifications {
             verification.epoch = epoch;
             verification.lowest_sequence = first_sequence;
         } else if epoch == verification.epoch {
-            verification.lowest_sequence = verification.lowest_sequence.min(first_sequence);
+            // Kafka: compares the numbers, and refuses a producer whose requests in flight lie on both sides of the wrap.
+            let known = verification.lowest_sequence.zip(first_sequence);
+            verification.lowest_sequence =
+                known.map(|(lowest, first)| if first.is_before(lowest) { first } else { lowest });
         }
         verification.guard.clone()
     }

@@ -61,6 +61,12 @@ pub(crate) struct Model {
     guards_made: u64,
 }
 
+/// Whether one sequence of a producer comes before another that it has in flight: they wrap behind 2^31 - 1.
+fn comes_before(one: i32, other: i32) -> bool {
+    let up = (i64::from(other) - i64::from(one)).rem_euclid(1 << 31);
+    (1..1 << 30).contains(&up)
+}
+
 impl Model {
     pub(crate) fn new(max_producers: Option<usize>) -> Self {
         Self { max_producers, ..Self::default() }
@@ -168,8 +174,8 @@ impl Model {
         if let Some(asked) = self.asked.get_mut(&id) {
             if epoch > asked.epoch {
                 (asked.epoch, asked.lowest_sequence) = (epoch, sequence);
-            } else if epoch == asked.epoch {
-                asked.lowest_sequence = asked.lowest_sequence.min(sequence);
+            } else if epoch == asked.epoch && comes_before(sequence, asked.lowest_sequence) {
+                asked.lowest_sequence = sequence;
             }
             return Some(asked.guard);
         }
@@ -258,7 +264,8 @@ impl Model {
             .is_some_and(|guard| data.transactional && !self.is_open(data.pid, data.epoch) && !fits(guard));
         let lost = |no_batch: bool| {
             asked.is_some_and(|asked| {
-                (asked.version_2 && no_batch && data.seq != 0) || data.seq > asked.lowest_sequence
+                (asked.version_2 && no_batch && data.seq != 0)
+                    || comes_before(asked.lowest_sequence, data.seq)
             })
         };
         let Some(known) = self.producer(data.pid) else {

@@ -140,6 +140,22 @@ fn the_lowest_sequence_that_asked_is_the_first_to_land() {
     gate.verified(batch(2, 10), None).applied();
 }
 
+/// PID-12. The sequence behind 2^31 - 1 is 0, which is not before it.
+#[test]
+fn the_lowest_sequence_is_the_earliest_one_also_where_they_wrap() {
+    let batch = |seq| data(5, 1, seq, 1).transactional();
+    for (order, known) in [([i32::MAX, 0], false), ([0, i32::MAX], false), ([i32::MAX, 0], true)] {
+        let mut gate = Gate::new();
+        if known {
+            gate.mirrored(data(5, 1, i32::MAX - 1, 1));
+        }
+        let guards = order.map(|seq| ask_legacy(&mut gate, batch(seq)));
+        assert_eq!(refused_for(&gate.verified(batch(0), Some(&guards[0]))), i32::MAX);
+        gate.verified(batch(i32::MAX), Some(&guards[0])).applied();
+        gate.verified(batch(0), None).applied();
+    }
+}
+
 /// Kafka: KIP-890, "transactions v2 idempotent producer with no existing state".
 #[test]
 fn under_version_2_an_unknown_producer_starts_at_0() {
