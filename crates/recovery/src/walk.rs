@@ -110,8 +110,8 @@ impl Walker {
     }
 
     /// Waits for what is in flight: the file may then be closed, and nothing is left for others to reap.
-    pub(crate) fn finish(mut self, io: &mut dyn Io) -> Result<(), IoError> {
-        match &mut self.ahead {
+    pub(crate) fn finish(self, io: &mut dyn Io) -> Result<(), IoError> {
+        match self.ahead {
             Some(ahead) => ahead.finish(io),
             None => Ok(()),
         }

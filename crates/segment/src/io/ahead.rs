@@ -9,7 +9,8 @@ use std::fmt;
 use bytes::BytesMut;
 
 use super::buffer::ALIGNMENT;
-use super::{At, BLOCK_SIZE, Done, FileId, Io, IoError, Op, Operation, Ticket, Wait};
+use super::{At, Done, FileId, Io, IoError, Op, Operation, Ticket, Wait};
+use crate::units::{block_start, to_u64, to_usize};
 
 /// How much one read asks for, in bytes.
 ///
@@ -26,7 +27,8 @@ const TICKETS: u64 = (1 << 63) | (1 << 62);
 ///
 /// Memory: [`DEPTH`] + 1 pieces of [`PIECE_SIZE`], or what the file holds if that is less.
 ///
-/// Whoever stops before the end calls [`ReadAhead::finish`], or completions of nobody are left for the next reap.
+/// Whoever stops before the end, at an error for instance, calls [`ReadAhead::finish`], or completions of nobody are left
+/// for the next reap.
 pub struct ReadAhead {
     file: FileId,
     /// Where the caller begins: before it, the first piece has what else is in its first block.
@@ -47,7 +49,7 @@ struct Read {
     at: u64,
     /// How many bytes of the file it is to hold.
     wanted: usize,
-    /// What has come of it; all of its memory once it is done.
+    /// What has come of it, with the rest of its memory once it is done.
     head: BytesMut,
     state: State,
 }
@@ -57,6 +59,8 @@ enum State {
     Waiting(BytesMut),
     Flying,
     Done,
+    /// What to say once those before it were given out, and the memory behind what has come.
+    Failed(IoError, BytesMut),
 }
 
 /// Bytes of the file: those behind the piece before.
@@ -100,15 +104,11 @@ fn aligned(size: usize) -> BytesMut {
     bytes
 }
 
-fn to_u64(size: usize) -> u64 {
-    u64::try_from(size).unwrap_or(u64::MAX)
-}
-
 impl ReadAhead {
     /// From a position to `end`, which the file must reach. Nothing is submitted yet.
     pub fn new(file: FileId, position: u64, end: u64) -> ReadAhead {
-        let next = position / BLOCK_SIZE * BLOCK_SIZE;
-        let rest = usize::try_from(end.saturating_sub(next)).unwrap_or(usize::MAX);
+        let next = if position < end { block_start(position) } else { end };
+        let rest = to_usize(end - next);
         let piece_size = rest.min(PIECE_SIZE).next_multiple_of(ALIGNMENT).max(ALIGNMENT);
         ReadAhead {
             file,
@@ -129,15 +129,19 @@ impl ReadAhead {
     /// Cost: one read for each 512 KiB; waits only if the disk is slower than the caller.
     ///
     /// # Errors
-    /// That of a read; [`IoError::Short`] if the file ends before the end that was given.
+    /// That of a read; [`IoError::Short`] if the file ends before the end that was given. All bytes before that place were
+    /// given out; whoever asks again has it read again.
     pub fn next(&mut self, io: &mut dyn Io) -> Result<Option<Piece>, IoError> {
         self.submit(io);
         // The disk goes on while the caller looks at what has come.
         self.reap(io, Wait::Poll)?;
-        let Some(read) = self.reads.pop_front_if(|read| matches!(read.state, State::Done)) else {
-            return Ok(None);
-        };
-        let skipped = usize::try_from(self.first.saturating_sub(read.at)).unwrap_or(usize::MAX);
+        let Some(mut read) = self.reads.pop_front() else { return Ok(None) };
+        if let State::Failed(error, rest) = read.state {
+            read.state = State::Waiting(rest);
+            self.reads.push_front(read);
+            return Err(error);
+        }
+        let skipped = to_usize(self.first.saturating_sub(read.at));
         Ok(Some(Piece { memory: read.head, start: skipped, end: read.wanted }))
     }
 
@@ -150,8 +154,7 @@ impl ReadAhead {
     ///
     /// # Errors
     /// [`IoError::Os`] if the backend itself broke. What the reads say is of no use any more.
-    pub fn finish(&mut self, io: &mut dyn Io) -> Result<(), IoError> {
-        self.next = self.end;
+    pub fn finish(mut self, io: &mut dyn Io) -> Result<(), IoError> {
         self.reads.retain(|read| matches!(read.state, State::Flying));
         let (mut done, mut others) = (Vec::new(), Vec::new());
         let mut outcome = Ok(());
@@ -174,8 +177,7 @@ impl ReadAhead {
     /// Submits as many reads as there may be.
     fn submit(&mut self, io: &mut dyn Io) {
         while self.reads.len() < DEPTH && self.next < self.end {
-            let rest = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
-            let wanted = rest.min(self.piece_size);
+            let wanted = to_usize(self.end - self.next).min(self.piece_size);
             let memory = self.kept.pop().unwrap_or_else(|| aligned(self.piece_size));
             self.reads.push_back(Read {
                 number: self.next_number,
@@ -190,7 +192,7 @@ impl ReadAhead {
         for read in &mut self.reads {
             let into = match &mut read.state {
                 State::Waiting(into) => std::mem::take(into),
-                State::Flying | State::Done => continue,
+                State::Flying | State::Done | State::Failed(..) => continue,
             };
             let op = Op::Read { file: self.file, at: read.at + to_u64(read.head.len()), into };
             if let Err(Op::Read { into, .. }) = io.submit(Ticket(TICKETS | read.number), op) {
@@ -202,7 +204,7 @@ impl ReadAhead {
         }
     }
 
-    /// Takes completions until the first read is done, at least once.
+    /// Takes completions until the first read has ended, at least once.
     fn reap(&mut self, io: &mut dyn Io, first: Wait) -> Result<(), IoError> {
         let (mut done, mut others) = (Vec::new(), Vec::new());
         let mut wait = first;
@@ -210,20 +212,16 @@ impl ReadAhead {
             if let Err(error) = io.reap(wait, &mut done) {
                 break Err(error);
             }
-            let mut failed = None;
             for item in done.drain(..) {
                 match self.number_of(&item) {
-                    Some(number) => failed = failed.or(self.take(io, number, item).err()),
+                    Some(number) => self.take(io, number, item),
                     None => others.push(item),
                 }
-            }
-            if let Some(error) = failed {
-                break Err(error);
             }
             // Those that came short.
             self.submit(io);
             match self.reads.front() {
-                Some(read) if !matches!(read.state, State::Done) => wait = Wait::Block,
+                Some(Read { state: State::Waiting(_) | State::Flying, .. }) => wait = Wait::Block,
                 _ => break Ok(()),
             }
         };
@@ -239,31 +237,33 @@ impl ReadAhead {
         is_mine.then_some(done.ticket.0 & !TICKETS)
     }
 
-    fn take(&mut self, io: &mut dyn Io, number: u64, done: Done) -> Result<(), IoError> {
+    fn take(&mut self, io: &dyn Io, number: u64, done: Done) {
         let first = self.reads.front().map_or(0, |read| read.number);
         let index = number.checked_sub(first).and_then(|index| usize::try_from(index).ok());
         let Some(read) = index.and_then(|index| self.reads.get_mut(index)) else {
             unreachable!("a read stays until it is done")
         };
-        let Op::Read { into, .. } = done.op else { unreachable!("only reads were submitted") };
+        let Op::Read { mut into, .. } = done.op else { unreachable!("only reads were submitted") };
         let before = read.head.len();
-        read.head.unsplit(into);
-        read.state = State::Done;
-        let count = usize::try_from(done.result?).unwrap_or(usize::MAX);
-        let whole = (before + count).min(read.wanted);
-        if count == 0 {
-            let position = read.at + to_u64(before);
-            return Err(IoError::Short {
-                at: At { operation: Operation::Read, path: io.path(self.file), position: Some(position) },
-                done: to_u64(before),
-                wanted: to_u64(read.wanted),
-            });
-        }
-        if whole < read.wanted {
-            let rest = read.head.split_off(whole);
-            read.state = State::Waiting(rest);
-        }
-        Ok(())
+        read.state = match done.result {
+            Err(error) => State::Failed(error, into),
+            Ok(0) => {
+                let position = Some(read.at + to_u64(before));
+                let at = At { operation: Operation::Read, path: io.path(self.file), position };
+                let (done, wanted) = (to_u64(before), to_u64(read.wanted));
+                State::Failed(IoError::Short { at, done, wanted }, into)
+            }
+            Ok(count) => {
+                let rest = into.split_off(to_usize(count.into()).min(into.len()));
+                read.head.unsplit(into);
+                if read.head.len() < read.wanted {
+                    State::Waiting(rest)
+                } else {
+                    read.head.unsplit(rest);
+                    State::Done
+                }
+            }
+        };
     }
 }
 
@@ -288,6 +288,7 @@ mod tests {
         while let Some(piece) = ahead.next(&mut io).unwrap() {
             most = most.max(io.in_flight() + 1);
             assert_eq!(piece.memory.as_ptr().addr() % ALIGNMENT, 0);
+            assert!(!piece.bytes().is_empty());
             all.extend_from_slice(piece.bytes());
             sizes.push(piece.bytes().len());
             ahead.give_back(piece);
@@ -378,5 +379,37 @@ mod tests {
         }
         ahead.finish(&mut io).unwrap();
         assert_eq!(io.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_read_that_fails_is_said_in_its_place_and_as_often_as_it_is_asked_for() {
+        for seed in 0..20 {
+            let bytes = content(PIECE_SIZE * 6 + 100);
+            let disk = SimDisk::new(seed);
+            disk.write_file(Path::new("/a"), &bytes);
+            disk.slow(Some(100_000..900_000));
+            disk.short(seed % 2 == 1);
+            let bad = to_u64(PIECE_SIZE * 3 + 5_000);
+            disk.read_error(Path::new("/a"), bad..bad + 1);
+            let mut io = disk.io();
+            let file = io.open(Path::new("/a"), Open::Append).unwrap();
+            // The file is cut where it is to end, too: that is behind.
+            let mut ahead = ReadAhead::new(file, 0, to_u64(bytes.len()) + 1);
+            let mut all = Vec::new();
+            for _ in 0..3 {
+                let piece = ahead.next(&mut io).unwrap().unwrap();
+                all.extend_from_slice(piece.bytes());
+                ahead.give_back(piece);
+            }
+            assert!(all == bytes[..PIECE_SIZE * 3], "seed {seed}");
+            for _ in 0..3 {
+                let error = ahead.next(&mut io).unwrap_err();
+                assert!(matches!(error, IoError::Os { .. }), "{error}");
+                let position = error.at().position.unwrap();
+                assert!((to_u64(PIECE_SIZE * 3)..=bad).contains(&position), "{position}");
+            }
+            ahead.finish(&mut io).unwrap();
+            assert_eq!(io.in_flight(), 0);
+        }
     }
 }
