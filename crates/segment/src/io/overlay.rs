@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use super::{
     Advice, At, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation, Ticket, Wait, exact,
 };
+use crate::units::{to_u64, to_usize};
 
 /// An [`Io`] that reads another one's files and keeps every change in memory.
 pub struct OverlayIo<'a> {
@@ -45,14 +46,6 @@ impl std::fmt::Debug for OverlayIo<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OverlayIo").field("changed", &self.names.keys()).finish_non_exhaustive()
     }
-}
-
-fn place(position: u64) -> usize {
-    usize::try_from(position).unwrap_or(usize::MAX)
-}
-
-fn size_of(bytes: &[u8]) -> u64 {
-    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
 fn refused(operation: Operation, path: &Path, kind: ErrorKind) -> IoError {
@@ -99,7 +92,7 @@ impl<'a> OverlayIo<'a> {
     fn size(&self, file: usize) -> u64 {
         match self.files.get(file) {
             Some(File::Base { size, .. }) => *size,
-            Some(File::Memory(bytes)) => size_of(bytes),
+            Some(File::Memory(bytes)) => to_u64(bytes.len()),
             None => 0,
         }
     }
@@ -116,7 +109,7 @@ impl<'a> OverlayIo<'a> {
         let opened = self.opened(operation, file)?;
         let (index, base) = (opened.file, opened.base);
         if let (Some(File::Base { size, .. }), Some(base)) = (self.files.get(index), base) {
-            let bytes = exact::read_up_to(self.base, base, 0, place(*size))?.to_vec();
+            let bytes = exact::read_exact(self.base, base, 0, to_usize(*size))?.to_vec();
             if let Some(file) = self.files.get_mut(index) {
                 *file = File::Memory(bytes);
             }
@@ -136,7 +129,7 @@ impl<'a> OverlayIo<'a> {
         match op {
             Op::Sync { file, .. } => Ok(self.opened(Operation::Sync, *file).map(|_| 0)),
             Op::Write { file, at, bytes } => {
-                let (at, bytes) = (place(*at), bytes.clone());
+                let (at, bytes) = (to_usize(*at), bytes.clone());
                 Ok(self.bytes_mut(Operation::Write, *file).map(|whole| {
                     let end = at.saturating_add(bytes.len());
                     if whole.len() < end {
@@ -155,7 +148,7 @@ impl<'a> OverlayIo<'a> {
                 };
                 match (self.files.get(opened.file), opened.base) {
                     (Some(File::Memory(bytes)), _) => {
-                        let rest = bytes.get(place(*at)..).unwrap_or_default();
+                        let rest = bytes.get(to_usize(*at)..).unwrap_or_default();
                         let size = rest.len().min(into.len());
                         if let (Some(into), Some(rest)) = (into.get_mut(..size), rest.get(..size)) {
                             into.copy_from_slice(rest);
@@ -169,6 +162,19 @@ impl<'a> OverlayIo<'a> {
         }
     }
 
+    /// Closes a file of the base. What was in flight on it is taken while it still has our name.
+    fn close_base(&mut self, base: FileId) -> Result<(), IoError> {
+        let closed = self.base.close(base);
+        let mut found = Vec::new();
+        let taken = self.base.reap(Wait::Poll, &mut found);
+        for done in found {
+            let done = self.of_base(done);
+            self.ready.push_back(done);
+        }
+        self.of_base.remove(&base);
+        closed.and(taken)
+    }
+
     /// A completion of the base, as ours.
     fn of_base(&self, mut done: Done) -> Done {
         let Some(&ours) = self.of_base.get(&done.op.file()) else { return done };
@@ -179,6 +185,15 @@ impl<'a> OverlayIo<'a> {
             done.result = done.result.map(|count| count.min(most));
         }
         done
+    }
+}
+
+impl Drop for OverlayIo<'_> {
+    fn drop(&mut self) {
+        for base in self.of_base.keys().copied().collect::<Vec<_>>() {
+            // Nothing was written to it.
+            let _ = self.close_base(base);
+        }
     }
 }
 
@@ -211,10 +226,12 @@ impl Io for OverlayIo<'_> {
     }
 
     fn close(&mut self, file: FileId) -> Result<(), IoError> {
-        self.opened(Operation::Close, file)?;
-        let Some(OpenFile { base: Some(base), .. }) = self.open.remove(&file) else { return Ok(()) };
-        let closed = self.base.close(base);
-        self.of_base.remove(&base);
+        let base = self.opened(Operation::Close, file)?.base;
+        let closed = match base {
+            Some(base) => self.close_base(base),
+            None => Ok(()),
+        };
+        self.open.remove(&file);
         closed
     }
 
@@ -237,7 +254,7 @@ impl Io for OverlayIo<'_> {
         let index = self.opened(Operation::Truncate, file)?.file;
         match self.files.get_mut(index) {
             Some(File::Base { size, .. }) if len <= *size => *size = len,
-            _ => self.bytes_mut(Operation::Truncate, file)?.resize(place(len), 0),
+            _ => self.bytes_mut(Operation::Truncate, file)?.resize(to_usize(len), 0),
         }
         Ok(())
     }
@@ -358,6 +375,7 @@ impl Io for OverlayIo<'_> {
 mod tests {
     use bytes::Bytes;
 
+    use super::super::pwrite::{PwriteConfig, PwriteIo};
     use super::super::sim::SimDisk;
     use super::super::{SyncKind, durable};
     use super::*;
@@ -419,5 +437,60 @@ mod tests {
         let file = io.open(path, Open::Read).unwrap();
         assert_eq!(&exact::read_up_to(&mut io, file, 0, 100).unwrap()[..], b"0123");
         assert!(matches!(exact::read_exact(&mut io, file, 2, 3), Err(IoError::Short { .. })));
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_not_taken_for_whole_when_it_is_written() {
+        let disk = SimDisk::new(1);
+        let path = Path::new("/d/shrinks");
+        disk.write_file(path, b"0123456789");
+        let mut base = disk.io();
+        let mut io = OverlayIo::new(&mut base);
+        let file = io.open(path, Open::Write).unwrap();
+        disk.write_file(path, b"0123");
+        let error = exact::write_all(&mut io, file, 10, Bytes::from_static(b"x")).unwrap_err();
+        assert!(matches!(error, IoError::Short { done: 4, wanted: 10, .. }), "{error}");
+    }
+
+    #[test]
+    fn what_completes_while_a_file_is_closed_is_delivered_as_it_was_asked_for() {
+        let disk = SimDisk::new(1);
+        disk.yield_always(true);
+        for name in ["/d/one", "/d/two"] {
+            disk.write_file(Path::new(name), b"0123456789");
+        }
+        let mut base = disk.io();
+        // So that the names for open files differ.
+        base.open(Path::new("/d/two"), Open::Read).unwrap();
+        let mut io = OverlayIo::new(&mut base);
+        let one = io.open(Path::new("/d/one"), Open::Write).unwrap();
+        io.truncate(one, 7).unwrap();
+        let two = io.open(Path::new("/d/two"), Open::Read).unwrap();
+        for (number, file) in [(1, one), (2, two)] {
+            let read = Op::Read { file, at: 5, into: bytes::BytesMut::zeroed(10) };
+            assert!(io.submit(Ticket::new(number), read).is_ok());
+        }
+        io.close(one).unwrap();
+        let mut done = Vec::new();
+        while io.in_flight() > 0 {
+            io.reap(Wait::Block, &mut done).unwrap();
+        }
+        done.sort_by_key(|done| done.ticket);
+        let found: Vec<(FileId, u32)> =
+            done.iter().map(|done| (done.op.file(), *done.result.as_ref().unwrap())).collect();
+        assert_eq!(found, [(one, 2), (two, 5)]);
+    }
+
+    #[test]
+    fn files_that_were_left_open_are_closed_below() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"0123").unwrap();
+        let mut base = PwriteIo::new(PwriteConfig::default());
+        let mut io = OverlayIo::new(&mut base);
+        let file = io.open(&path, Open::Read).unwrap();
+        assert_eq!(&exact::read_up_to(&mut io, file, 0, 100).unwrap()[..], b"0123");
+        drop(io);
+        assert_eq!(base.open_descriptors(), 0);
     }
 }
