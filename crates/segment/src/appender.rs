@@ -2,8 +2,9 @@
 //!
 //! What is appended is copied once into an aligned buffer of up to 256 KiB, or taken as it is, and goes out in writes that
 //! end at a border of [`BLOCK_SIZE`], as many at a time as the queue takes: full ones at once, so that the disk works
-//! while more is gathered. The last block, which is not full, goes out when somebody flushes. The next write that contains it waits until it was reaped (D11), and takes along what arrives meanwhile. A
-//! file that is written past the page cache gets that block again from its start; one that is not gets what is new.
+//! while more is gathered. The last block, which is not full, goes out when somebody flushes. The next write that contains
+//! it waits until it was reaped (D11), and takes along what arrives meanwhile. A file that is written past the page cache
+//! gets that block again from its start; one that is not gets what is new.
 //!
 //! A write in flight is a frozen copy: nothing of it changes before it was reaped.
 
@@ -133,7 +134,8 @@ pub(crate) struct Appender {
     group: usize,
     /// Where appends end, in bytes and in offsets, that are not written.
     marks: VecDeque<(u64, Offset)>,
-    written_end_offset: Offset,
+    /// The last one that is written.
+    written_mark: (u64, Offset),
     sync: Option<SyncInFlight>,
     synced: u64,
     synced_end_offset: Offset,
@@ -174,7 +176,7 @@ impl Appender {
             capacity: 0,
             group: 0,
             marks: VecDeque::new(),
-            written_end_offset: end_offset,
+            written_mark: (end, end_offset),
             sync: None,
             synced: end,
             synced_end_offset: end_offset,
@@ -185,9 +187,14 @@ impl Appender {
         self.owner = owner;
     }
 
-    /// Up to where everything has been written, as an offset.
+    /// Up to where every append has been written.
     pub(crate) fn written_end_offset(&self) -> Offset {
-        self.written_end_offset
+        self.written_mark.1
+    }
+
+    /// The same in bytes: where its last batch ends.
+    pub(crate) fn written_end_position(&self) -> u64 {
+        self.written_mark.0
     }
 
     /// Up to where everything is durable.
@@ -233,7 +240,7 @@ impl Appender {
 
     /// Whether a sync would make something durable, and none is in flight.
     pub(crate) fn needs_sync(&self) -> bool {
-        self.sync.is_none() && self.synced_end_offset < self.written_end_offset
+        self.sync.is_none() && self.synced_end_offset < self.written_end_offset()
     }
 
     /// Whether everything that was taken is written.
@@ -423,7 +430,7 @@ impl Appender {
             return false;
         }
         self.sync =
-            Some(SyncInFlight { ticket, position: self.written(), end_offset: self.written_end_offset });
+            Some(SyncInFlight { ticket, position: self.written(), end_offset: self.written_end_offset() });
         true
     }
 
@@ -431,7 +438,7 @@ impl Appender {
     pub(crate) fn synced_whole(&mut self) {
         assert!(self.is_written() && self.sync.is_none(), "nothing is in flight when all is durable");
         self.synced = self.end;
-        self.synced_end_offset = self.written_end_offset;
+        self.synced_end_offset = self.written_end_offset();
     }
 
     // Completions.
@@ -486,8 +493,8 @@ impl Appender {
 
     fn advance(&mut self) {
         let written = self.written();
-        while let Some((_, offset)) = self.marks.pop_front_if(|(end, _)| *end <= written) {
-            self.written_end_offset = offset;
+        while let Some(mark) = self.marks.pop_front_if(|(end, _)| *end <= written) {
+            self.written_mark = mark;
         }
     }
 }

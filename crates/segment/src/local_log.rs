@@ -334,9 +334,9 @@ impl LocalLog {
     fn fail(&mut self) {
         self.failed = true;
         if let Some(appender) = &self.appender {
-            let (written, end) = (appender.written(), appender.written_end_offset());
-            self.active_mut().forget_above(written);
-            self.log_end_offset = self.log_end_offset.min(end);
+            let (size, end) = (appender.written_end_position(), appender.written_end_offset());
+            self.active_mut().end_at(size);
+            self.log_end_offset = end;
         }
     }
 
@@ -506,7 +506,8 @@ impl LocalLog {
             let part = bytes.slice(range(first.position)..range(last.end()));
             let size = active.size();
             if let Err(error) = self.gather(io, start, part, last.next_offset) {
-                self.active_mut().forget_above(start);
+                // Without these batches; if there is an appender, it knows how many of those before go, too.
+                self.active_mut().end_at(start);
                 return Err(error);
             }
             assert_eq!(
@@ -627,8 +628,7 @@ impl LocalLog {
             Settled::Write => {
                 if self.failed {
                     // One that was in flight before the one that failed.
-                    let end = appender.written_end_offset();
-                    self.log_end_offset = self.log_end_offset.max(end);
+                    self.fail();
                 }
             }
             Settled::Sync => {}

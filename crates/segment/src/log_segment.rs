@@ -312,9 +312,9 @@ impl UsedSegment {
         self.size = batch.end();
     }
 
-    /// Takes back the size after a write that failed.
-    pub(crate) fn forget_above(&mut self, size: u64) {
-        self.size = self.size.min(size);
+    /// Takes note of where its batches end after a write that failed.
+    pub(crate) fn end_at(&mut self, size: u64) {
+        self.size = size;
     }
 
     fn index(&mut self, config: &SegmentConfig, batch: &BatchInfo) {

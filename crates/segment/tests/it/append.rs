@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use weir_format::RecordBatch;
+use weir_format::{RecordBatch, TimestampMs};
 use weir_segment::io::buffer::BufferPool;
 use weir_segment::io::select::{IoConfig, WantedBackend, select};
 use weir_segment::io::sim::{CrashPolicy, SimDisk, SimIo};
@@ -220,6 +220,36 @@ fn after_a_failed_write_the_log_is_what_is_known_to_be_written() {
             assert!(log.failure().is_some() && log.close(&mut io).is_err(), "no clean stop");
         }
     }
+}
+
+#[test]
+fn a_write_that_is_heard_of_behind_one_that_failed_is_read_like_any_other() {
+    let (disk, mut io, mut log) = disk(true);
+    let mut all = Vec::new();
+    for base in 0..6 {
+        all.push(batch(base, 1, 100_000, NOW.get() + base));
+        log.append_bytes(&mut io, all.last().unwrap().clone(), NOW).unwrap();
+    }
+    log.flush(&mut io);
+    disk.fail_write(2);
+    let mut done = Vec::new();
+    while io.in_flight() > 0 {
+        io.reap(Wait::Block, &mut done).unwrap();
+    }
+    assert_eq!(done.iter().filter(|done| done.result.is_ok()).count(), 1);
+    // Those that failed are heard of first (D2).
+    done.sort_by_key(|done| done.result.is_ok());
+    for done in done {
+        log.on_done(done).unwrap();
+        let end = log.log_end_offset();
+        assert_eq!(log.written_end_offset(), end);
+        let expected = all[..usize::try_from(end.get()).unwrap()].concat();
+        assert_eq!(log.size(), u64::try_from(expected.len()).unwrap(), "whole batches, all of them");
+        assert_eq!(log.read(&mut io, at(0), 8 << 20, at(9), true).unwrap().bytes, expected);
+        let lost = TimestampMs::new(NOW.get() + end.get());
+        assert_eq!(log.batch_for_timestamp(&mut io, lost, at(0)).unwrap(), None);
+    }
+    assert_eq!(log.log_end_offset(), at(1), "the first write ends within the second one");
 }
 
 #[test]
