@@ -37,10 +37,7 @@
 //!   at the open the size found; reads past it are short (D8). [`Io::truncate`] and [`Io::close`] cut the file to its
 //!   exact length. After a crash, or without a close, the zeros may still be there: whoever opens the file then sees
 //!   them in its length.
-//! - **D14** [`SyncKind::Many`] promises of its file what [`SyncKind::Data`] promises, and each file answers for itself.
-//!   The backend may make the whole file system durable instead of many files one by one; it then also waits for what
-//!   others have written there.
-//!
+//! - **D14** Of syncs of many files in flight, each answers for its own.
 //! - **D15** Who waits may be given the work: if a small write or a sync is all that a [`Wait::Block`] or a [`Wait::Park`]
 //!   would wait for, the backend may do it in the calling thread, as long as such work was short of late. The wait then
 //!   ends when it is done, and a waker or a limit of time that comes meanwhile is heard of after that.
@@ -292,8 +289,6 @@ pub enum SyncKind {
     Data,
     /// The same and all other metadata, a smaller length included (`fsync`).
     All,
-    /// As `Data`, for one of many files that are submitted together (D14). Submit all of them, then reap.
-    Many,
 }
 
 /// How a file will be used: see [`Io::advise`].

@@ -1,15 +1,10 @@
-//! Small files that are whole or not there: create, replace, rename and remove with the right syncs. And many files at
-//! once, small ones or logs, in the time of a few.
+//! Small files that are whole or not there: create, replace, rename and remove with the right syncs.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::{FileId, Io, IoError, Op, Open, SyncKind, Ticket, Wait, exact};
-
-/// How many files [`replace_all`] holds open at a time.
-const OPEN_AT_ONCE: usize = 256;
+use super::{Io, IoError, Open, SyncKind, exact};
 
 /// Suffix of the file that [`replace`] writes first. Kafka's checkpoint writer uses the same.
 pub const TEMPORARY_SUFFIX: &str = ".tmp";
@@ -41,105 +36,6 @@ pub fn replace(io: &mut dyn Io, path: &Path, bytes: Bytes) -> Result<(), IoError
     io.rename(&temporary, path)?;
     // DURABLE: the new content under its name.
     io.sync_dir(parent(path))
-}
-
-/// After this, each path durably holds its bytes; a crash before leaves each file old or new, whole. Some may be old and
-/// some new: only each by itself is one change.
-///
-/// Inputs: of a path that is named twice, the last bytes count.
-///
-/// Cost: one write a file, a sync of many ([`sync_many`]) for each 256 of them, and then one sync for each directory.
-///
-/// # Errors
-/// Any of [`IoError`], the first one; each path then holds its old or its new bytes, and `.tmp` files beside them may be
-/// left.
-pub fn replace_all(
-    io: &mut dyn Io,
-    files: impl IntoIterator<Item = (PathBuf, Bytes)>,
-) -> Result<(), IoError> {
-    let mut left: Vec<(PathBuf, Bytes)> = files.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
-    let paths: Vec<PathBuf> = left.iter().map(|(path, _)| path.clone()).collect();
-    while !left.is_empty() {
-        let later = left.split_off(left.len().min(OPEN_AT_ONCE));
-        let mut open = Vec::new();
-        let written = left.into_iter().try_for_each(|(path, bytes)| {
-            let temporary = with_suffix(&path, TEMPORARY_SUFFIX);
-            // A new file, not one made shorter: a sync of its data covers all of it.
-            match io.remove(&temporary) {
-                Err(error) if !error.is_not_found() => return Err(error),
-                _ => {}
-            }
-            let file = io.open(&temporary, Open::CreateNew)?;
-            open.push(file);
-            exact::write_all(io, file, 0, bytes)
-        });
-        let synced = written.and_then(|()| sync_many(io, &open));
-        let closed = open.into_iter().map(|file| io.close(file)).fold(Ok(()), Result::and);
-        synced.and(closed)?;
-        left = later;
-    }
-    for path in &paths {
-        io.rename(&with_suffix(path, TEMPORARY_SUFFIX), path)?;
-    }
-    let dirs: BTreeSet<&Path> = paths.iter().map(|path| parent(path)).collect();
-    for dir in dirs {
-        // DURABLE: the new content of all files of this directory, under their names.
-        io.sync_dir(dir)?;
-    }
-    Ok(())
-}
-
-/// After this, everything written to each of these files, and reaped, is durable; a smaller length is not (D3).
-///
-/// They are submitted as [`SyncKind::Many`]: the backend may sync their file system as a whole, or keep its queue full.
-/// It may run beside operations that the caller has in flight.
-///
-/// Cost: measured with 1,000 files of 16 KiB on ext4 without a journal, one by one 3 to 5 s, by this under 0.2 s.
-///
-/// # Errors
-/// The first error of a sync, in the order of `files`, after all of them have ended. Each file answers for itself: one
-/// that failed is poisoned (D5), the others are durable and usable.
-pub fn sync_many(io: &mut dyn Io, files: &[FileId]) -> Result<(), IoError> {
-    let mine = |ticket: Ticket| {
-        let number = ticket.0.checked_sub(Ticket::EXACT.0)?.checked_sub(1)?;
-        usize::try_from(number).ok().filter(|number| *number < files.len())
-    };
-    let (mut done, mut others) = (Vec::new(), Vec::new());
-    let mut failed: BTreeMap<usize, IoError> = BTreeMap::new();
-    let (mut submitted, mut left) = (0, files.len());
-    let outcome = loop {
-        let mut is_full = false;
-        while let Some(&file) = files.get(submitted).filter(|_| !is_full) {
-            let number = u64::try_from(submitted).unwrap_or(u64::MAX);
-            let ticket = Ticket(Ticket::EXACT.0.saturating_add(1).saturating_add(number));
-            match io.submit(ticket, Op::Sync { file, what: SyncKind::Many }) {
-                Ok(()) => submitted += 1,
-                Err(_) => is_full = true,
-            }
-        }
-        if left == 0 {
-            break Ok(());
-        }
-        if let Err(error) = io.reap(Wait::Block, &mut done) {
-            break Err(error);
-        }
-        for item in done.drain(..) {
-            match mine(item.ticket) {
-                Some(index) => {
-                    left -= 1;
-                    if let Err(error) = item.result {
-                        failed.insert(index, error);
-                    }
-                }
-                None => others.push(item),
-            }
-        }
-    };
-    if !others.is_empty() {
-        io.put_back(others);
-    }
-    outcome?;
-    failed.into_values().next().map_or(Ok(()), Err)
 }
 
 /// Writes and syncs a file, without its name.

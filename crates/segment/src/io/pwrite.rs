@@ -4,8 +4,7 @@
 //! or when [`GATHER_MOST`] of them are there. They run on the caller's thread, in order per file. A read is answered at
 //! once if its bytes are in the page cache; else it goes to a small pool of threads. So do syncs, but for one that is all
 //! that the caller would wait for: it is done in the caller's thread (D15). Of syncs, one runs per file at a time, and
-//! several that wait for the same file become one. At least [`MANY`] syncs of [`SyncKind::Many`] submitted between two
-//! reaps become one sync of their file system; if that one fails, each file is synced by itself and answers for itself.
+//! several that wait for the same file become one.
 //!
 //! Descriptors are a bounded pool (D12). A file with unsynced writes keeps its descriptor, because an error that the
 //! kernel has not reported yet belongs to the open file; if all are such files, the least recently used one is synced
@@ -14,7 +13,6 @@
 //! What is written to a file under [`Advice::CatchUp`] leaves the page cache when it is on the disk: by `RWF_DONTCACHE`
 //! where the kernel and the file system offer it, else when it was synced.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice};
@@ -29,7 +27,6 @@ use bytes::{Buf, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select, unbounded};
 
 use super::descriptors::Descriptors;
-use super::durable::parent;
 use super::pace::Pace;
 use super::track::{OVERLAP, WritesInFlight};
 use super::{
@@ -46,12 +43,6 @@ pub const GATHER_MOST: usize = 1 << 20;
 
 /// How many buffers are gathered for one write at most: below the limit of every kernel.
 const GATHER_COUNT: usize = 256;
-
-/// From how many syncs of [`SyncKind::Many`] on, submitted between two reaps, their file system is synced as a whole.
-///
-/// Measured on ext4 without a journal, 16 KiB in each file, by `measure_many_syncs` in the tests: with 16 files both
-/// ways take the same time, with 1,000 one sync of all takes a third.
-pub const MANY: usize = 32;
 
 /// Limits of a [`PwriteIo`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,8 +87,6 @@ pub struct PwriteCounters {
     pub file_syncs: u64,
     /// Those of them that the waiting thread did by itself.
     pub syncs_here: u64,
-    /// Syncs of a file system for many files.
-    pub file_system_syncs: u64,
     /// Files that were synced to give their descriptor to another.
     pub syncs_for_room: u64,
 }
@@ -109,19 +98,15 @@ pub struct PwriteIo {
     files: BTreeMap<FileId, OpenFile>,
     next_file: u64,
     descriptors: Descriptors<Arc<File>>,
-    /// One directory per file system, held open since before anything was written there, so that its failures are seen.
-    file_systems: BTreeMap<u64, Arc<File>>,
     writes: WritesInFlight,
     // INVARIANT: a file is in `order` exactly if it has a run.
     runs: BTreeMap<FileId, Run>,
     order: Vec<FileId>,
-    /// Syncs of [`SyncKind::Many`] since the last reap.
-    many: BTreeMap<FileId, Waiting>,
     ready: VecDeque<Done>,
     in_flight: usize,
     jobs_running: usize,
     /// A sync that the pool does not have yet: it gets it with the next reap, unless this thread does it itself.
-    fresh: Option<SyncFile>,
+    fresh: Option<SyncJob>,
     pace: Pace,
     pool: Option<Pool>,
     to_me: Sender<Message>,
@@ -139,7 +124,6 @@ type Waiting = Vec<(Ticket, SyncKind)>;
 struct OpenFile {
     path: PathBuf,
     writable: bool,
-    device: Option<u64>,
     advice: Advice,
     poisoned: Option<Operation>,
     /// Jobs of the pool that use it.
@@ -166,21 +150,13 @@ struct Pool {
 }
 
 #[derive(Debug)]
-struct SyncFile {
+struct SyncJob {
     id: FileId,
-    path: PathBuf,
-    /// `None` if none is held: then what was written through one was synced when it was given back.
-    file: Option<Arc<File>>,
+    file: Arc<File>,
     what: SyncKind,
     /// Whether its pages are of no use once they are on the disk.
     forget: bool,
     tickets: Waiting,
-}
-
-#[derive(Debug)]
-enum SyncJob {
-    One(SyncFile),
-    FileSystem { any_file: Arc<File>, files: Vec<SyncFile> },
 }
 
 #[derive(Debug)]
@@ -192,19 +168,9 @@ struct ReadJob {
     into: BytesMut,
 }
 
-/// What became of one file of a sync.
-#[derive(Debug)]
-struct Synced {
-    id: FileId,
-    tickets: Waiting,
-    /// How long it took, if it was synced by itself.
-    took: Option<Duration>,
-    result: std::io::Result<()>,
-}
-
 #[derive(Debug)]
 enum Message {
-    Synced(Vec<Synced>),
+    Synced { id: FileId, tickets: Waiting, took: Duration, result: std::io::Result<()> },
     Read { id: FileId, ticket: Ticket, at: u64, into: BytesMut, result: std::io::Result<usize> },
     Wake,
 }
@@ -227,11 +193,9 @@ impl PwriteIo {
             files: BTreeMap::new(),
             next_file: 0,
             descriptors: Descriptors::new(config.max_open_files),
-            file_systems: BTreeMap::new(),
             writes: WritesInFlight::default(),
             runs: BTreeMap::new(),
             order: Vec::new(),
-            many: BTreeMap::new(),
             ready: VecDeque::new(),
             in_flight: 0,
             jobs_running: 0,
@@ -297,14 +261,12 @@ impl PwriteIo {
     fn adopt(&mut self, path: &Path, writable: bool, descriptor: File) -> FileId {
         let id = FileId(self.next_file);
         self.next_file += 1;
-        let device = if writable { self.watch_file_system(path, &descriptor) } else { None };
         self.descriptors.insert(id, Arc::new(descriptor));
         self.files.insert(
             id,
             OpenFile {
                 path: path.to_path_buf(),
                 writable,
-                device,
                 advice: Advice::Normal,
                 poisoned: None,
                 jobs: 0,
@@ -313,22 +275,6 @@ impl PwriteIo {
             },
         );
         id
-    }
-
-    /// Holds a directory of this file's file system open from now on; `None` if it cannot be synced as a whole.
-    fn watch_file_system(&mut self, path: &Path, file: &File) -> Option<u64> {
-        if !self.offered.file_system_sync {
-            return None;
-        }
-        let device = sys::device(file)?;
-        if let Entry::Vacant(unknown) = self.file_systems.entry(device) {
-            let dir = File::open(parent(path)).ok()?;
-            if sys::device(&dir) != Some(device) {
-                return None;
-            }
-            unknown.insert(Arc::new(dir));
-        }
-        Some(device)
     }
 
     /// The descriptor of a file, opened again if it was given back.
@@ -546,31 +492,6 @@ impl PwriteIo {
 
     // Syncs.
 
-    /// What the pool needs to sync a file, or `None` if that was answered already.
-    ///
-    /// `by_itself`: not as one of many, whose file system is synced.
-    fn sync_file(&mut self, id: FileId, tickets: Waiting, by_itself: bool) -> Option<SyncFile> {
-        let all = tickets.iter().any(|(_, what)| *what == SyncKind::All);
-        let what = if all { SyncKind::All } else { SyncKind::Data };
-        let checked = self.check_writable(Operation::Sync, id, None);
-        let file = checked.and_then(|()| match by_itself {
-            true => self.descriptor(Operation::Sync, id, None).map(Some),
-            false => Ok(self.descriptors.get(id).map(Arc::clone)),
-        });
-        match file {
-            Ok(file) => {
-                let forget = self.files.get(&id).is_some_and(|file| file.advice == Advice::CatchUp)
-                    && !self.offered.uncached_writes;
-                Some(SyncFile { id, path: self.path(id), file, what, forget, tickets })
-            }
-            Err(error) => {
-                self.poison(id, Operation::Sync);
-                self.answer_syncs(id, tickets, Err(error));
-                None
-            }
-        }
-    }
-
     fn job_started(&mut self, id: FileId) {
         self.jobs_running += 1;
         self.descriptors.pin(id);
@@ -590,112 +511,71 @@ impl PwriteIo {
     fn sync_started(&mut self, id: FileId) {
         self.job_started(id);
         self.descriptors.set_dirty(id, false);
-        if let Some(file) = self.files.get_mut(&id) {
-            file.syncing = true;
-        }
     }
 
     fn submit_sync(&mut self, ticket: Ticket, id: FileId, what: SyncKind) {
         match self.files.get_mut(&id) {
             Some(open) if open.syncing => open.waiting.push((ticket, what)),
-            Some(open) if what == SyncKind::Many && open.device.is_some() => {
-                self.many.entry(id).or_default().push((ticket, what));
-            }
             _ => self.start_sync(id, vec![(ticket, what)]),
         }
     }
 
     fn start_sync(&mut self, id: FileId, tickets: Waiting) {
-        let Some(file) = self.sync_file(id, tickets, true) else { return };
-        if self.fresh.is_none() && self.jobs_running == 0 {
-            if let Some(file) = self.files.get_mut(&id) {
-                file.syncing = true;
+        let checked = self.check_writable(Operation::Sync, id, None);
+        let file = match checked.and_then(|()| self.descriptor(Operation::Sync, id, None)) {
+            Ok(file) => file,
+            Err(error) => {
+                self.poison(id, Operation::Sync);
+                return self.answer_syncs(id, tickets, Err(error));
             }
-            self.fresh = Some(file);
+        };
+        let all = tickets.iter().any(|(_, what)| *what == SyncKind::All);
+        let what = if all { SyncKind::All } else { SyncKind::Data };
+        let mut forget = !self.offered.uncached_writes;
+        if let Some(file) = self.files.get_mut(&id) {
+            file.syncing = true;
+            forget &= file.advice == Advice::CatchUp;
+        }
+        let job = SyncJob { id, file, what, forget, tickets };
+        if self.fresh.is_none() && self.jobs_running == 0 {
+            self.fresh = Some(job);
             return;
         }
         self.hand_over();
-        self.start_job(SyncJob::One(file));
+        self.start_job(job);
     }
 
     /// Gives the pool the sync that it does not have yet.
     fn hand_over(&mut self) {
-        if let Some(file) = self.fresh.take() {
-            self.start_job(SyncJob::One(file));
+        if let Some(job) = self.fresh.take() {
+            self.start_job(job);
         }
     }
 
     /// Does the sync that the pool does not have yet, for a caller who would only wait for it ([`Pace`]).
     fn sync_here(&mut self) {
-        let Some(file) = self.fresh.take() else { return };
+        let Some(job) = self.fresh.take() else { return };
         self.counters.syncs_here += 1;
-        self.sync_started(file.id);
-        let synced = sync_one(file);
-        self.take(Message::Synced(vec![synced]));
+        self.sync_started(job.id);
+        let synced = sync_job(job);
+        self.take(synced);
     }
 
     fn start_job(&mut self, job: SyncJob) {
-        let ids: Vec<FileId> = match &job {
-            SyncJob::One(file) => vec![file.id],
-            SyncJob::FileSystem { files, .. } => files.iter().map(|file| file.id).collect(),
-        };
+        let id = job.id;
         match self.pool() {
             Ok(pool) => {
                 if pool.syncs.send(job).is_err() {
                     unreachable!("the pool of threads lives as long as its sender");
                 }
-                for id in ids {
-                    self.sync_started(id);
-                }
+                self.sync_started(id);
             }
             Err(error) => {
-                let files = match job {
-                    SyncJob::One(file) => vec![file],
-                    SyncJob::FileSystem { files, .. } => files,
-                };
-                for file in files {
-                    let source = std::io::Error::new(error.kind(), error.to_string());
-                    let error = self.os(Operation::Sync, file.id, None, source);
-                    // Nothing was synced and nothing is known to be lost: but nobody may go on as if it had been.
-                    self.poison(file.id, Operation::Sync);
-                    self.answer_syncs(file.id, file.tickets, Err(error));
-                    self.sync_ended(file.id);
-                }
-            }
-        }
-    }
-
-    /// Starts the syncs of [`SyncKind::Many`] that were gathered: one by one, or their file system as a whole.
-    fn start_many(&mut self) {
-        let mut by_device: BTreeMap<Option<u64>, Vec<(FileId, Waiting)>> = BTreeMap::new();
-        for (id, tickets) in std::mem::take(&mut self.many) {
-            match self.files.get_mut(&id) {
-                // A sync of another kind was submitted in between.
-                Some(file) if file.syncing => file.waiting.extend(tickets),
-                file => {
-                    let device = file.and_then(|file| file.device);
-                    by_device.entry(device).or_default().push((id, tickets));
-                }
-            }
-        }
-        for (device, files) in by_device {
-            let any_file = device.and_then(|device| self.file_systems.get(&device)).map(Arc::clone);
-            match any_file {
-                Some(any_file) if files.len() >= MANY && self.offered.file_system_sync => {
-                    let files: Vec<SyncFile> = files
-                        .into_iter()
-                        .filter_map(|(id, tickets)| self.sync_file(id, tickets, false))
-                        .collect();
-                    if !files.is_empty() {
-                        self.counters.file_system_syncs += 1;
-                        self.start_job(SyncJob::FileSystem { any_file, files });
-                    }
-                }
-                _ => {
-                    for (id, tickets) in files {
-                        self.start_sync(id, tickets);
-                    }
-                }
+                let error = self.os(Operation::Sync, id, None, error);
+                // Nothing was synced and nothing is known to be lost: but nobody may go on as if it had been.
+                self.poison(id, Operation::Sync);
+                self.answer_syncs(id, job.tickets, Err(error));
+                self.sync_ended(id);
             }
         }
     }
@@ -756,20 +636,16 @@ impl PwriteIo {
                 };
                 self.ready.push_back(Done { ticket, op: Op::Read { file: id, at, into }, result });
             }
-            Message::Synced(files) => {
-                for Synced { id, tickets, took, result } in files {
-                    self.job_ended(id);
-                    self.counters.file_syncs += 1;
-                    if let Some(took) = took {
-                        self.pace.took(took);
-                    }
-                    let result = result.map_err(|source| {
-                        self.poison(id, Operation::Sync);
-                        self.os(Operation::Sync, id, None, source)
-                    });
-                    self.answer_syncs(id, tickets, result);
-                    self.sync_ended(id);
-                }
+            Message::Synced { id, tickets, took, result } => {
+                self.job_ended(id);
+                self.counters.file_syncs += 1;
+                self.pace.took(took);
+                let result = result.map_err(|source| {
+                    self.poison(id, Operation::Sync);
+                    self.os(Operation::Sync, id, None, source)
+                });
+                self.answer_syncs(id, tickets, result);
+                self.sync_ended(id);
             }
         }
     }
@@ -819,7 +695,7 @@ fn pool_thread(syncs: Option<&Receiver<SyncJob>>, reads: &Receiver<ReadJob>, to_
                     Err(_) => return,
                 },
                 recv(syncs) -> job => match job {
-                    Ok(job) => Message::Synced(sync_job(job)),
+                    Ok(job) => sync_job(job),
                     Err(_) => return,
                 },
             },
@@ -842,20 +718,17 @@ fn read_job(job: ReadJob) -> Message {
     Message::Read { id, ticket, at, into, result }
 }
 
-fn sync_one(sync: SyncFile) -> Synced {
-    let SyncFile { id, path, file, what, forget, tickets } = sync;
+fn sync_job(job: SyncJob) -> Message {
+    let SyncJob { id, file, what, forget, tickets } = job;
     let begun = Pace::now();
-    let result = match file {
-        Some(file) => sync_descriptor(&file, what, forget),
-        None => File::open(path).and_then(|file| sync_descriptor(&file, what, forget)),
-    };
-    Synced { id, tickets, took: Some(begun.elapsed()), result }
+    let result = sync_descriptor(&file, what, forget);
+    Message::Synced { id, tickets, took: begun.elapsed(), result }
 }
 
 fn sync_descriptor(file: &File, what: SyncKind, forget: bool) -> std::io::Result<()> {
     loop {
         let result = match what {
-            SyncKind::Data | SyncKind::Many => file.sync_data(),
+            SyncKind::Data => file.sync_data(),
             SyncKind::All => file.sync_all(),
         };
         match result {
@@ -869,30 +742,9 @@ fn sync_descriptor(file: &File, what: SyncKind, forget: bool) -> std::io::Result
     }
 }
 
-fn sync_job(job: SyncJob) -> Vec<Synced> {
-    match job {
-        SyncJob::One(file) => vec![sync_one(file)],
-        SyncJob::FileSystem { any_file, files } => match sys::sync_file_system(&any_file) {
-            Ok(()) => files
-                .into_iter()
-                .map(|SyncFile { id, file, forget, tickets, .. }| {
-                    if let Some(file) = file.filter(|_| forget) {
-                        sys::forget_pages(&file);
-                    }
-                    Synced { id, tickets, took: None, result: Ok(()) }
-                })
-                .collect(),
-            // It does not say whose bytes were lost, and they may be a stranger's. No descriptor of ours was asked yet,
-            // and each reports the failures of its own file.
-            Err(_) => files.into_iter().map(sync_one).collect(),
-        },
-    }
-}
-
 impl Drop for PwriteIo {
     fn drop(&mut self) {
         self.flush_all_writes();
-        self.start_many();
         self.hand_over();
         // Syncs that wait for others of their file start when those end.
         while self.jobs_running > 0 {
@@ -932,9 +784,6 @@ impl Io for PwriteIo {
 
     fn close(&mut self, file: FileId) -> Result<(), IoError> {
         self.flush_writes(file);
-        if let Some(tickets) = self.many.remove(&file) {
-            self.start_sync(file, tickets);
-        }
         loop {
             match self.files.get(&file) {
                 None => return Err(self.not_open(Operation::Close, file)),
@@ -1034,7 +883,6 @@ impl Io for PwriteIo {
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), IoError> {
         self.flush_all_writes();
-        self.start_many();
         while let Ok(message) = self.inbox.try_recv() {
             self.take(message);
         }

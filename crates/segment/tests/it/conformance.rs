@@ -369,7 +369,7 @@ fn d14_many_files_answer_each_for_itself(io: &mut dyn Io, dir: &Path) {
     }
     io.close(files[3]).unwrap();
     for (file, ticket) in files.iter().zip(0..) {
-        submit(io, ticket, Op::Sync { file: *file, what: SyncKind::Many });
+        submit(io, ticket, Op::Sync { file: *file, what: SyncKind::Data });
     }
     let mut done = reap_all(io);
     done.sort_by_key(|done| done.ticket);

@@ -4,7 +4,6 @@
 mod append;
 mod conformance;
 mod crash;
-mod durable;
 mod golden;
 mod local_log;
 mod many;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use weir_segment::io::pwrite::{GATHER_MOST, PwriteConfig, PwriteIo};
 use weir_segment::io::{
-    Advice, Done, FileId, Io, IoError, Op, Open, Operation, SyncKind, Ticket, Wait, durable, exact,
+    Advice, Done, FileId, Io, IoError, Op, Open, Operation, SyncKind, Ticket, Wait, exact,
 };
 
 fn write(io: &mut PwriteIo, ticket: u64, file: FileId, at: u64, bytes: Bytes) {
@@ -95,7 +95,7 @@ fn what_was_gathered_is_written_when_the_backend_is_dropped_or_the_file_closed()
     let (one, two) = (new_file(&mut io, dir.path(), "1"), new_file(&mut io, dir.path(), "2"));
     write(&mut io, 1, one, 0, Bytes::from_static(b"one"));
     write(&mut io, 2, two, 0, Bytes::from_static(b"two"));
-    assert!(io.submit(Ticket::new(3), Op::Sync { file: two, what: SyncKind::Many }).is_ok());
+    assert!(io.submit(Ticket::new(3), Op::Sync { file: two, what: SyncKind::Data }).is_ok());
     io.close(one).unwrap();
     assert_eq!(std::fs::read(dir.path().join("1")).unwrap(), b"one");
     drop(io);
@@ -306,7 +306,6 @@ fn measure_many_syncs() {
         let start = now();
         match what {
             None => files.iter().for_each(|file| exact::sync(io, *file, SyncKind::Data).unwrap()),
-            Some(SyncKind::Many) => durable::sync_many(io, files).unwrap(),
             Some(what) => {
                 for (ticket, file) in (0..).zip(files) {
                     assert!(io.submit(Ticket::new(ticket), Op::Sync { file: *file, what }).is_ok());
@@ -322,7 +321,6 @@ fn measure_many_syncs() {
             ("all submitted, 4 threads", 4, Some(SyncKind::Data)),
             ("all submitted, 16 threads", 16, Some(SyncKind::Data)),
             ("all submitted, 64 threads", 64, Some(SyncKind::Data)),
-            ("SyncKind::Many", 4, Some(SyncKind::Many)),
         ];
         let open = |(name, sync_threads, what)| {
             let config = PwriteConfig {

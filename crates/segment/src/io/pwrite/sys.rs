@@ -10,27 +10,14 @@ pub(super) struct Offered {
     pub(super) uncached_writes: bool,
     /// Reads that answer at once or not at all (`RWF_NOWAIT`).
     pub(super) cached_reads: bool,
-    /// A sync of a whole file system that reports the failures of its files.
-    pub(super) file_system_sync: bool,
 }
 
 impl Offered {
     /// What this kernel may offer.
     pub(super) fn here() -> Offered {
         let linux = cfg!(target_os = "linux");
-        Offered { uncached_writes: linux, cached_reads: linux, file_system_sync: linux && syncfs_reports() }
+        Offered { uncached_writes: linux, cached_reads: linux }
     }
-}
-
-/// Whether `syncfs` reports failed writes: since Linux 5.8. Before, its success means little.
-fn syncfs_reports() -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    at_least(&release, (5, 8))
-}
-
-fn at_least(release: &str, wanted: (u32, u32)) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= wanted
 }
 
 #[cfg(target_os = "linux")]
@@ -86,35 +73,18 @@ mod linux {
         }
     }
 
-    /// Makes a whole file system durable.
-    pub(in super::super) fn sync_file_system(any_file: &File) -> Result<()> {
-        loop {
-            match rustix::fs::syncfs(any_file) {
-                Err(Errno::INTR) => {}
-                other => return Ok(other?),
-            }
-        }
-    }
-
     /// Gives back the pages of a file that are on the disk.
     pub(in super::super) fn forget_pages(file: &File) {
         // A hint, and no more.
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     }
-
-    /// The file system that a file is on.
-    pub(in super::super) fn device(file: &File) -> Option<u64> {
-        use std::os::unix::fs::MetadataExt;
-        file.metadata().ok().map(|metadata| metadata.dev())
-    }
 }
 
 #[cfg(target_os = "linux")]
-pub(super) use linux::{device, forget_pages, read_cached, sync_file_system, write};
+pub(super) use linux::{forget_pages, read_cached, write};
 
 #[cfg(not(target_os = "linux"))]
 mod other {
-    use std::io::ErrorKind;
     use std::os::unix::fs::FileExt;
 
     use super::{File, IoSlice, Offered, Result};
@@ -142,35 +112,8 @@ mod other {
         Ok(None)
     }
 
-    pub(in super::super) fn sync_file_system(_: &File) -> Result<()> {
-        Err(ErrorKind::Unsupported.into())
-    }
-
     pub(in super::super) fn forget_pages(_: &File) {}
-
-    pub(in super::super) fn device(_: &File) -> Option<u64> {
-        None
-    }
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) use other::{device, forget_pages, read_cached, sync_file_system, write};
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases_are_compared_as_numbers() {
-        for (release, enough) in [
-            ("6.18.44-x", true),
-            ("5.8.0", true),
-            ("5.10", true),
-            ("5.7.19", false),
-            ("4.19-1", false),
-            ("", false),
-        ] {
-            assert_eq!(at_least(release, (5, 8)), enough, "{release:?}");
-        }
-    }
-}
+pub(super) use other::{forget_pages, read_cached, write};

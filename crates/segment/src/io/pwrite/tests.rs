@@ -1,7 +1,5 @@
 //! What takes the place of system calls that are not offered, or that fail.
 
-use std::os::unix::fs::OpenOptionsExt;
-
 use super::*;
 use crate::io::exact;
 
@@ -54,42 +52,12 @@ fn a_flag_that_is_refused_is_not_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     let file = File::create(&path).unwrap();
-    let mut offered = Offered { uncached_writes: true, cached_reads: true, file_system_sync: true };
+    let mut offered = Offered { uncached_writes: true, cached_reads: true };
     assert_eq!(sys::write(&mut offered, &file, at, &bytes, true).unwrap(), 1);
     // This one refuses the hint; the plain write is done all the same.
     let null = File::options().write(true).open("/dev/null").unwrap();
     assert_eq!(sys::write(&mut offered, &null, at, &bytes, true).unwrap(), 1);
     assert!(!offered.uncached_writes);
-}
-
-#[test]
-fn when_the_file_system_cannot_be_synced_each_file_answers_for_itself() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("good");
-    let good = Arc::new(File::create(&path).unwrap());
-    // Takes writes and refuses to be synced.
-    let bad = Arc::new(File::options().write(true).open("/dev/null").unwrap());
-    // A descriptor that no sync of a file system takes.
-    let any_file = File::options().read(true).custom_flags(0o10_000_000).open(dir.path()).unwrap();
-    assert!(sys::sync_file_system(&any_file).is_err());
-    let file = |id, file, path: &Path| SyncFile {
-        id: FileId(id),
-        path: path.to_path_buf(),
-        file,
-        what: SyncKind::Data,
-        forget: false,
-        tickets: Vec::new(),
-    };
-    let files = vec![
-        file(0, Some(good), &path),
-        file(1, Some(bad), Path::new("/dev/null")),
-        // Its descriptor was given back: it is opened again.
-        file(2, None, &path),
-        file(3, None, &dir.path().join("missing")),
-    ];
-    let done = sync_job(SyncJob::FileSystem { any_file: Arc::new(any_file), files });
-    let ok: Vec<bool> = done.iter().map(|done| done.result.is_ok()).collect();
-    assert_eq!(ok, [true, false, true, false]);
 }
 
 #[test]
@@ -102,12 +70,20 @@ fn more_files_than_descriptors_are_synced_together() {
         exact::write_all(&mut io, file, 0, content().slice(..10)).unwrap();
         files.push(file);
     }
-    crate::io::durable::sync_many(&mut io, &files).unwrap();
-    assert_eq!((io.counters().syncs_for_room, io.counters().file_system_syncs), (45, 1));
-    assert_eq!(io.open_descriptors(), 5);
+    assert_eq!(io.counters().syncs_for_room, 45);
+    for (number, file) in (0..).zip(&files) {
+        assert!(io.submit(Ticket::new(number), Op::Sync { file: *file, what: SyncKind::Data }).is_ok());
+    }
+    let mut done = Vec::new();
+    while io.in_flight() > 0 {
+        io.reap(Wait::Block, &mut done).unwrap();
+    }
+    assert!(done.len() == 50 && done.iter().all(|done| done.result.is_ok()), "{done:?}");
     for file in files {
         io.close(file).unwrap();
+        assert!(io.open_descriptors() <= 50);
     }
+    assert_eq!(io.open_descriptors(), 0);
 }
 
 #[test]
