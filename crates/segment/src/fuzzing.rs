@@ -135,8 +135,8 @@ fn answers(disk: &SimDisk, dir: &Path) -> Vec<(i64, Option<i64>)> {
     }
     // All that the log has lie on tens; one between each two, and one before and behind.
     for timestamp in (0..=100).step_by(5) {
-        let found = log.offset_for_timestamp(&mut io, TimestampMs::new(timestamp), Offset::ZERO).unwrap();
-        answers.push((timestamp, found.map(|found| found.offset.get())));
+        let found = log.batch_for_timestamp(&mut io, TimestampMs::new(timestamp), Offset::ZERO).unwrap();
+        answers.push((timestamp, found.map(|found| found.info.base_offset.get())));
     }
     let largest = log.largest_timestamp(&mut io).unwrap();
     answers.push((largest.unwrap().timestamp.get(), largest.map(|largest| largest.offset.get())));

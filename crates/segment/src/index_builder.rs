@@ -79,15 +79,7 @@ impl IndexBuilder {
     ///
     /// Cost: no allocation but for the growth of the indexes.
     pub fn batch(&mut self, header: &BatchHeader<'_>) {
-        self.add(&BatchInfo {
-            position: self.size,
-            size: to_u64(header.size()),
-            base_offset: header.base_offset(),
-            last_offset: header.last_offset(),
-            next_offset: header.next_offset(),
-            leader_epoch: header.leader_epoch(),
-            max_timestamp: header.max_timestamp(),
-        });
+        self.add(&BatchInfo::of(header, self.size));
     }
 
     /// Takes note of a message of magic 0 or 1 that is next.

@@ -68,7 +68,7 @@ pub use appender::{ticket, ticket_owner};
 pub use config::{SegmentConfig, SegmentConfigError};
 pub use error::SegmentError;
 pub use index_builder::IndexBuilder;
-pub use local_log::{FoundBatch, LocalLog, LogAppend, ReadSlice, Tail, TimestampAnswer};
+pub use local_log::{FoundBatch, LocalLog, LogAppend, ReadSlice, Tail};
 pub use log_segment::LogSegment;
 pub use metadata_files::{
     CleanShutdown, MetaProperties, MetadataFormatError, PartitionMetadata, parse_properties,

@@ -2,14 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_format::{
-    BatchError, Codec, LeaderEpoch, Message, Offset, RecordBatch, RecordError, TimestampMs, TimestampType,
-    header_of,
-};
+use weir_format::{BatchError, Offset, RecordBatch, TimestampMs, header_of};
 
 use crate::appender::{Appender, MAX_UNWRITTEN, Settled, again};
 use crate::config::SegmentConfig;
@@ -106,20 +103,6 @@ pub struct FoundBatch {
     pub info: BatchInfo,
     /// All of it.
     pub bytes: Bytes,
-}
-
-/// Answer to a search by timestamp.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimestampAnswer {
-    /// The timestamp of the record.
-    pub timestamp: TimestampMs,
-    /// Its offset.
-    pub offset: Offset,
-    /// The leader epoch of its batch.
-    pub leader_epoch: Option<LeaderEpoch>,
-    /// False if the batch is compressed: the record is somewhere in it, and the answer is where the batch starts, with
-    /// its largest timestamp.
-    pub exact: bool,
 }
 
 impl LocalLog {
@@ -455,15 +438,7 @@ impl LocalLog {
                 });
             }
             end = header.next_offset();
-            batches.push(BatchInfo {
-                position: to_u64(at),
-                size: to_u64(header.size()),
-                base_offset: header.base_offset(),
-                last_offset: header.last_offset(),
-                next_offset: header.next_offset(),
-                leader_epoch: header.leader_epoch(),
-                max_timestamp: header.max_timestamp(),
-            });
+            batches.push(BatchInfo::of(&header, to_u64(at)));
             at += header.size();
         }
         Ok(batches)
@@ -1041,61 +1016,6 @@ impl LocalLog {
             if let Some(info) = segment.locate_timestamp(io, &config, timestamp, from)? {
                 return Ok(Some(FoundBatch { info, bytes: segment.read(io, info.position, info.size)? }));
             }
-        }
-        Ok(None)
-    }
-
-    /// The first record at or behind `from` with a timestamp of at least `timestamp`. Kafka: `findOffsetByTimestamp`.
-    ///
-    /// # Errors
-    /// As [`LocalLog::batch_for_timestamp`].
-    pub fn offset_for_timestamp(
-        &mut self,
-        io: &mut dyn Io,
-        timestamp: TimestampMs,
-        from: Offset,
-    ) -> Result<Option<TimestampAnswer>, SegmentError> {
-        let mut from = from;
-        while let Some(found) = self.batch_for_timestamp(io, timestamp, from)? {
-            let leader_epoch = found.info.leader_epoch;
-            let invalid = |source| SegmentError::Invalid {
-                path: PathBuf::new(),
-                position: found.info.position,
-                source,
-            };
-            if let Ok(message) = Message::parse(&found.bytes) {
-                // A wrapper: its message is somewhere in it.
-                let exact = message.codec() == Codec::None;
-                let (timestamp, offset) = (found.info.max_timestamp, found.info.last_offset);
-                return Ok(Some(TimestampAnswer { timestamp, offset, leader_epoch: None, exact }));
-            }
-            let batch = RecordBatch::parse_without_crc(&found.bytes).map_err(invalid)?;
-            let append_time = batch.header().timestamp_type() == TimestampType::LogAppendTime;
-            let whole = TimestampAnswer {
-                timestamp: found.info.max_timestamp,
-                offset: found.info.base_offset.max(from),
-                leader_epoch,
-                exact: append_time,
-            };
-            match batch.records() {
-                Err(RecordError::Compressed { .. }) => return Ok(Some(whole)),
-                // Not ours to judge: the batch is where it starts.
-                Err(_) => return Ok(Some(TimestampAnswer { exact: false, ..whole })),
-                Ok(records) => {
-                    for record in records.map_while(Result::ok) {
-                        let stamp = if append_time { found.info.max_timestamp } else { record.timestamp };
-                        if record.offset >= from && stamp >= timestamp {
-                            return Ok(Some(TimestampAnswer {
-                                timestamp: stamp,
-                                offset: record.offset,
-                                leader_epoch,
-                                exact: true,
-                            }));
-                        }
-                    }
-                }
-            }
-            from = found.info.next_offset;
         }
         Ok(None)
     }

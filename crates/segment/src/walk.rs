@@ -2,8 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use weir_format::{
-    BatchError, FRAME_SIZE, HEADER_SIZE, LeaderEpoch, Message, Offset, TimestampMs, frame_size, header_of,
-    message_size,
+    BatchError, BatchHeader, FRAME_SIZE, HEADER_SIZE, LeaderEpoch, Message, Offset, TimestampMs, frame_size,
+    header_of, message_size,
 };
 
 use crate::io::{FileId, Io, IoError, exact};
@@ -57,6 +57,19 @@ pub struct BatchInfo {
 }
 
 impl BatchInfo {
+    /// What a header says of its batch, which is at `position`.
+    pub(crate) fn of(header: &BatchHeader<'_>, position: u64) -> BatchInfo {
+        BatchInfo {
+            position,
+            size: to_u64(header.size()),
+            base_offset: header.base_offset(),
+            last_offset: header.last_offset(),
+            next_offset: header.next_offset(),
+            leader_epoch: header.leader_epoch(),
+            max_timestamp: header.max_timestamp(),
+        }
+    }
+
     /// The position behind the batch.
     pub fn end(&self) -> u64 {
         self.position.saturating_add(self.size)
@@ -137,16 +150,7 @@ pub fn batch_info(bytes: &[u8], position: u64) -> Result<BatchInfo, BatchError> 
             return Err(BatchError::Truncated { need, have: bytes.len() });
         }
     }
-    let header = header_of(bytes)?;
-    Ok(BatchInfo {
-        position,
-        size: to_u64(header.size()),
-        base_offset: header.base_offset(),
-        last_offset: header.last_offset(),
-        next_offset: header.next_offset(),
-        leader_epoch: header.leader_epoch(),
-        max_timestamp: header.max_timestamp(),
-    })
+    Ok(BatchInfo::of(&header_of(bytes)?, position))
 }
 
 /// The same for messages of magic 0 and 1. Bytes that are none look like one easily, so the CRC is checked where the whole

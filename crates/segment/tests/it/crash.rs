@@ -264,8 +264,8 @@ fn a_full_disk_keeps_nobody_from_opening_and_reading_without_indexes() {
     for base in 0..12 {
         let read = log.read(&mut io, at(base), 1, at(12), true).unwrap();
         assert_eq!(read.bytes, batch(base, 1, 200, base));
-        let found = log.offset_for_timestamp(&mut io, TimestampMs::new(base), at(0)).unwrap().unwrap();
-        assert_eq!(found.offset, at(base));
+        let found = log.batch_for_timestamp(&mut io, TimestampMs::new(base), at(0)).unwrap().unwrap();
+        assert_eq!(found.info.base_offset, at(base));
     }
     assert!(log.close(&mut io).is_err(), "this is no clean stop");
     // With room again, what was left half written changes nothing, and is put right.

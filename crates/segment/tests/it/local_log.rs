@@ -348,12 +348,13 @@ fn max_timestamp_is_the_first_batch_that_has_it() {
     assert_eq!(log.segments().len(), 3);
     let found = log.batch_of_largest_timestamp(&mut io).unwrap().unwrap();
     assert_eq!((found.info.base_offset, found.info.max_timestamp), (at(0), TimestampMs::new(9)));
-    let answer = log.offset_for_timestamp(&mut io, TimestampMs::new(8), at(0)).unwrap().unwrap();
-    assert_eq!((answer.offset, answer.timestamp, answer.exact), (at(1), TimestampMs::new(9), true));
-    // From behind the record that matches, the next one.
-    let answer = log.offset_for_timestamp(&mut io, TimestampMs::new(8), at(2)).unwrap().unwrap();
-    assert_eq!(answer.offset, at(3));
-    assert_eq!(log.offset_for_timestamp(&mut io, TimestampMs::new(10), at(0)).unwrap(), None);
+    let mut ask = |timestamp, from| {
+        let found = log.batch_for_timestamp(&mut io, TimestampMs::new(timestamp), at(from)).unwrap();
+        found.map(|found| found.info.base_offset.get())
+    };
+    // From within a batch, that one, wherever its matching record is.
+    assert_eq!([ask(8, 0), ask(8, 2), ask(8, 3), ask(8, 4)], [Some(0), Some(0), Some(3), Some(4)]);
+    assert_eq!([ask(9, 3), ask(9, 4), ask(10, 0)], [Some(3), None, None]);
 }
 
 #[test]
@@ -363,8 +364,8 @@ fn timestamps_2_4_6_8_are_found_as_kafka_finds_them() {
         append(&mut io, &mut log, batch(offset, 1, 400, timestamp));
     }
     let mut ask = |timestamp| {
-        let found = log.offset_for_timestamp(&mut io, TimestampMs::new(timestamp), at(0)).unwrap();
-        found.map(|found| found.offset.get())
+        let found = log.batch_for_timestamp(&mut io, TimestampMs::new(timestamp), at(0)).unwrap();
+        found.map(|found| found.info.base_offset.get())
     };
     assert_eq!(
         [ask(3), ask(5), ask(7), ask(9), ask(2), ask(-1)],
