@@ -12,12 +12,6 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<(), IoError> {
     std::fs::rename(from, to).map_err(|e| IoError::os(Operation::Rename, from, None, e))
 }
 
-/// The path of an open file after a rename of it or of a directory above it.
-pub(super) fn moved(path: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
-    let rest = path.strip_prefix(from).ok()?;
-    Some(if rest.as_os_str().is_empty() { to.to_path_buf() } else { to.join(rest) })
-}
-
 /// [`Io::remove`](super::Io::remove).
 pub(super) fn remove(path: &Path) -> Result<(), IoError> {
     let removed = match std::fs::symlink_metadata(path) {

@@ -5,13 +5,12 @@
 //!
 //! Writes to a file take a copy of it into memory; cutting, renaming and removing cost nothing.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{
-    Advice, At, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation, Ticket, Wait, exact,
-};
+use super::track::Tracker;
+use super::{Advice, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation, Ticket, Wait, exact};
 use crate::units::{to_u64, to_usize};
 
 /// An [`Io`] that reads another one's files and keeps every change in memory.
@@ -21,12 +20,11 @@ pub struct OverlayIo<'a> {
     names: BTreeMap<PathBuf, Option<usize>>,
     dirs: BTreeSet<PathBuf>,
     files: Vec<File>,
-    open: BTreeMap<FileId, OpenFile>,
+    track: Tracker<OpenFile>,
     /// From the base's names for open files to ours.
     of_base: BTreeMap<FileId, FileId>,
-    next_file: u64,
-    ready: VecDeque<Done>,
-    in_flight: usize,
+    /// Completions of what its owner had in flight on the base: the base gets them back.
+    others: Vec<Done>,
 }
 
 enum File {
@@ -36,8 +34,8 @@ enum File {
     Memory(Vec<u8>),
 }
 
+#[derive(Clone, Copy)]
 struct OpenFile {
-    path: PathBuf,
     file: usize,
     base: Option<FileId>,
 }
@@ -46,6 +44,10 @@ impl std::fmt::Debug for OverlayIo<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OverlayIo").field("changed", &self.names.keys()).finish_non_exhaustive()
     }
+}
+
+fn count(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
 }
 
 fn refused(operation: Operation, path: &Path, kind: ErrorKind) -> IoError {
@@ -60,11 +62,9 @@ impl<'a> OverlayIo<'a> {
             names: BTreeMap::new(),
             dirs: BTreeSet::new(),
             files: Vec::new(),
-            open: BTreeMap::new(),
+            track: Tracker::new(),
             of_base: BTreeMap::new(),
-            next_file: 0,
-            ready: VecDeque::new(),
-            in_flight: 0,
+            others: Vec::new(),
         }
     }
 
@@ -97,49 +97,72 @@ impl<'a> OverlayIo<'a> {
         }
     }
 
-    fn opened(&self, operation: Operation, file: FileId) -> Result<&OpenFile, IoError> {
-        self.open.get(&file).ok_or_else(|| IoError::Misuse {
-            at: At { operation, path: PathBuf::new(), position: None },
-            rule: "the file is not open",
-        })
+    fn opened(&self, operation: Operation, file: FileId) -> Result<OpenFile, IoError> {
+        Ok(self.track.check_open(operation, file)?.own)
     }
 
     /// The bytes of an open file in memory, copied there if they are not.
     fn bytes_mut(&mut self, operation: Operation, file: FileId) -> Result<&mut Vec<u8>, IoError> {
-        let opened = self.opened(operation, file)?;
-        let (index, base) = (opened.file, opened.base);
-        if let (Some(File::Base { size, .. }), Some(base)) = (self.files.get(index), base) {
+        let OpenFile { file, base } = self.opened(operation, file)?;
+        if let (Some(File::Base { size, .. }), Some(base)) = (self.files.get(file), base) {
             let bytes = exact::read_exact(self.base, base, 0, to_usize(*size))?.to_vec();
-            if let Some(file) = self.files.get_mut(index) {
+            if let Some(file) = self.files.get_mut(file) {
                 *file = File::Memory(bytes);
             }
         }
-        match self.files.get_mut(index) {
+        match self.files.get_mut(file) {
             Some(File::Memory(bytes)) => Ok(bytes),
-            _ => Err(IoError::Misuse {
-                at: At { operation, path: PathBuf::new(), position: None },
-                rule: "the file was opened from the base",
-            }),
+            _ => unreachable!("a file of the base was opened there, and is in memory now"),
         }
     }
 
+    fn write(&mut self, file: FileId, at: u64, bytes: &[u8]) -> Result<u32, IoError> {
+        self.track.check_writable(Operation::Write, file, Some(at))?;
+        if !bytes.is_empty() {
+            let (start, end) = (to_usize(at), to_usize(at).saturating_add(bytes.len()));
+            let whole = self.bytes_mut(Operation::Write, file)?;
+            if whole.len() < end {
+                whole.resize(end, 0);
+            }
+            if let Some(into) = whole.get_mut(start..end) {
+                into.copy_from_slice(bytes);
+            }
+        }
+        Ok(count(bytes.len()))
+    }
+
+    fn cut(&mut self, file: FileId, len: u64) -> Result<(), IoError> {
+        let index = self.opened(Operation::Truncate, file)?.file;
+        match self.files.get_mut(index) {
+            Some(File::Base { size, .. }) if len <= *size => *size = len,
+            _ => self.bytes_mut(Operation::Truncate, file)?.resize(to_usize(len), 0),
+        }
+        Ok(())
+    }
+
+    /// What a change has come to; one that failed poisons its file (D5).
+    fn changed<T>(
+        &mut self,
+        operation: Operation,
+        file: FileId,
+        result: Result<T, IoError>,
+    ) -> Result<T, IoError> {
+        if result.is_err() {
+            self.track.poison(file, operation);
+        }
+        result
+    }
+
     /// Does an operation in memory; an operation for the base is given back with the file's name there.
-    fn do_here(&mut self, op: &mut Op) -> Result<Result<u32, IoError>, FileId> {
-        let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+    fn do_here(&mut self, ticket: Ticket, op: &mut Op) -> Result<Result<u32, IoError>, FileId> {
         match op {
-            Op::Sync { file, .. } => Ok(self.opened(Operation::Sync, *file).map(|_| 0)),
+            Op::Sync { file, .. } => Ok(self.track.check_writable(Operation::Sync, *file, None).map(|()| 0)),
             Op::Write { file, at, bytes } => {
-                let (at, bytes) = (to_usize(*at), bytes.clone());
-                Ok(self.bytes_mut(Operation::Write, *file).map(|whole| {
-                    let end = at.saturating_add(bytes.len());
-                    if whole.len() < end {
-                        whole.resize(end, 0);
-                    }
-                    if let Some(into) = whole.get_mut(at..end) {
-                        into.copy_from_slice(&bytes);
-                    }
-                    count(bytes.len())
-                }))
+                if let Err(error) = self.track.begin_write(ticket, *file, *at, bytes.len()) {
+                    return Ok(Err(error));
+                }
+                let written = self.write(*file, *at, bytes);
+                Ok(self.changed(Operation::Write, *file, written))
             }
             Op::Read { file, at, into } => {
                 let opened = match self.opened(Operation::Read, *file) {
@@ -168,23 +191,22 @@ impl<'a> OverlayIo<'a> {
         let mut found = Vec::new();
         let taken = self.base.reap(Wait::Poll, &mut found);
         for done in found {
-            let done = self.of_base(done);
-            self.ready.push_back(done);
+            self.take(done);
         }
         self.of_base.remove(&base);
         closed.and(taken)
     }
 
-    /// A completion of the base, as ours.
-    fn of_base(&self, mut done: Done) -> Done {
-        let Some(&ours) = self.of_base.get(&done.op.file()) else { return done };
-        if let Op::Read { file, at, .. } = &mut done.op {
-            *file = ours;
-            let size = self.open.get(&ours).map_or(0, |opened| self.size(opened.file));
-            let most = u32::try_from(size.saturating_sub(*at)).unwrap_or(u32::MAX);
-            done.result = done.result.map(|count| count.min(most));
-        }
-        done
+    /// Takes a completion of the base, as ours.
+    fn take(&mut self, Done { ticket, mut op, mut result }: Done) {
+        let (Some(&ours), Op::Read { file, at, .. }) = (self.of_base.get(&op.file()), &mut op) else {
+            return self.others.push(Done { ticket, op, result });
+        };
+        *file = ours;
+        let size = self.track.own(ours).map_or(0, |opened| self.size(opened.file));
+        let most = u32::try_from(size.saturating_sub(*at)).unwrap_or(u32::MAX);
+        result = result.map(|count| count.min(most));
+        self.track.finish(ticket, op, result);
     }
 }
 
@@ -194,6 +216,7 @@ impl Drop for OverlayIo<'_> {
             // Nothing was written to it.
             let _ = self.close_base(base);
         }
+        self.base.put_back(std::mem::take(&mut self.others));
     }
 }
 
@@ -216,12 +239,10 @@ impl Io for OverlayIo<'_> {
             Some(File::Base { path, .. }) => Some(self.base.open(path, Open::Read)?),
             _ => None,
         };
-        let ours = FileId(self.next_file);
-        self.next_file = self.next_file.saturating_add(1);
+        let ours = self.track.open(path, how != Open::Read, OpenFile { file, base });
         if let Some(base) = base {
             self.of_base.insert(base, ours);
         }
-        self.open.insert(ours, OpenFile { path: path.to_path_buf(), file, base });
         Ok(ours)
     }
 
@@ -231,12 +252,12 @@ impl Io for OverlayIo<'_> {
             Some(base) => self.close_base(base),
             None => Ok(()),
         };
-        self.open.remove(&file);
+        self.track.close(file);
         closed
     }
 
     fn path(&self, file: FileId) -> PathBuf {
-        self.open.get(&file).map(|opened| opened.path.clone()).unwrap_or_default()
+        self.track.path(file)
     }
 
     fn write_alignment(&self, _: FileId) -> u64 {
@@ -251,21 +272,16 @@ impl Io for OverlayIo<'_> {
     fn advise(&mut self, _: FileId, _: Advice) {}
 
     fn truncate(&mut self, file: FileId, len: u64) -> Result<(), IoError> {
-        let index = self.opened(Operation::Truncate, file)?.file;
-        match self.files.get_mut(index) {
-            Some(File::Base { size, .. }) if len <= *size => *size = len,
-            _ => self.bytes_mut(Operation::Truncate, file)?.resize(to_usize(len), 0),
-        }
-        Ok(())
+        self.track.check_truncate(file, len)?;
+        let cut = self.cut(file, len);
+        self.changed(Operation::Truncate, file, cut)
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> Result<(), IoError> {
         let file = self.find(from)?.ok_or_else(|| refused(Operation::Rename, from, ErrorKind::NotFound))?;
         self.names.insert(from.to_path_buf(), None);
         self.names.insert(to.to_path_buf(), Some(file));
-        for opened in self.open.values_mut().filter(|opened| opened.path == from) {
-            opened.path = to.to_path_buf();
-        }
+        self.track.renamed(from, to);
         Ok(())
     }
 
@@ -325,8 +341,8 @@ impl Io for OverlayIo<'_> {
     }
 
     fn submit(&mut self, ticket: Ticket, mut op: Op) -> Result<(), Op> {
-        match self.do_here(&mut op) {
-            Ok(result) => self.ready.push_back(Done { ticket, op, result }),
+        match self.do_here(ticket, &mut op) {
+            Ok(result) => self.track.finish(ticket, op, result),
             Err(base) => {
                 let ours = op.file();
                 if let Op::Read { file, .. } = &mut op {
@@ -340,30 +356,27 @@ impl Io for OverlayIo<'_> {
                 }
             }
         }
-        self.in_flight = self.in_flight.saturating_add(1);
+        self.track.admit(usize::MAX);
         Ok(())
     }
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), IoError> {
-        let before = done.len();
-        let wait = if self.ready.is_empty() { wait } else { Wait::Poll };
-        done.extend(self.ready.drain(..));
+        let wait = if self.track.has_ready() { Wait::Poll } else { wait };
         let mut found = Vec::new();
         let reaped = self.base.reap(wait, &mut found);
-        done.extend(found.into_iter().map(|done| self.of_base(done)));
-        self.in_flight = self.in_flight.saturating_sub(done.len().saturating_sub(before));
+        for done in found {
+            self.take(done);
+        }
+        self.track.deliver(done);
         reaped
     }
 
     fn put_back(&mut self, done: Vec<Done>) {
-        self.in_flight = self.in_flight.saturating_add(done.len());
-        for done in done.into_iter().rev() {
-            self.ready.push_front(done);
-        }
+        self.track.put_back(done);
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight
+        self.track.in_flight()
     }
 
     fn waker(&self) -> IoWaker {

@@ -13,7 +13,7 @@
 //! What is written to a file under [`Advice::CatchUp`] leaves the page cache when it is on the disk: by `RWF_DONTCACHE`
 //! where the kernel and the file system offer it, else when it was synced.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice};
 use std::os::unix::fs::FileExt;
@@ -28,10 +28,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select, unbounded};
 
 use super::descriptors::Descriptors;
 use super::pace::Pace;
-use super::track::{OVERLAP, WritesInFlight};
+use super::track::{Syncs, Tracker};
 use super::{
-    Advice, At, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation, SyncKind, Ticket, Wait,
-    names,
+    Advice, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation, SyncKind, Ticket, Wait, names,
 };
 
 mod sys;
@@ -95,15 +94,11 @@ pub struct PwriteCounters {
 #[derive(Debug)]
 pub struct PwriteIo {
     config: PwriteConfig,
-    files: BTreeMap<FileId, OpenFile>,
-    next_file: u64,
+    track: Tracker<OpenFile>,
     descriptors: Descriptors<Arc<File>>,
-    writes: WritesInFlight,
     // INVARIANT: a file is in `order` exactly if it has a run.
     runs: BTreeMap<FileId, Run>,
     order: Vec<FileId>,
-    ready: VecDeque<Done>,
-    in_flight: usize,
     jobs_running: usize,
     /// A sync that the pool does not have yet: it gets it with the next reap, unless this thread does it itself.
     fresh: Option<SyncJob>,
@@ -117,19 +112,11 @@ pub struct PwriteIo {
     counters: PwriteCounters,
 }
 
-/// Syncs of one file that become one.
-type Waiting = Vec<(Ticket, SyncKind)>;
-
 #[derive(Debug)]
 struct OpenFile {
-    path: PathBuf,
-    writable: bool,
     advice: Advice,
-    poisoned: Option<Operation>,
     /// Jobs of the pool that use it.
     jobs: usize,
-    syncing: bool,
-    waiting: Waiting,
 }
 
 /// Writes of one file, one behind the other, that were submitted and not yet done.
@@ -156,7 +143,7 @@ struct SyncJob {
     what: SyncKind,
     /// Whether its pages are of no use once they are on the disk.
     forget: bool,
-    tickets: Waiting,
+    tickets: Syncs,
 }
 
 #[derive(Debug)]
@@ -170,7 +157,7 @@ struct ReadJob {
 
 #[derive(Debug)]
 enum Message {
-    Synced { id: FileId, tickets: Waiting, took: Duration, result: std::io::Result<()> },
+    Synced { id: FileId, tickets: Syncs, took: Duration, result: std::io::Result<()> },
     Read { id: FileId, ticket: Ticket, at: u64, into: BytesMut, result: std::io::Result<usize> },
     Wake,
 }
@@ -190,14 +177,10 @@ impl PwriteIo {
                 sync_threads: config.sync_threads.max(1),
                 here_below: config.here_below,
             },
-            files: BTreeMap::new(),
-            next_file: 0,
+            track: Tracker::new(),
             descriptors: Descriptors::new(config.max_open_files),
-            writes: WritesInFlight::default(),
             runs: BTreeMap::new(),
             order: Vec::new(),
-            ready: VecDeque::new(),
-            in_flight: 0,
             jobs_running: 0,
             fresh: None,
             pace: Pace::new(config.here_below),
@@ -221,24 +204,6 @@ impl PwriteIo {
         self.counters
     }
 
-    fn at(&self, operation: Operation, file: FileId, position: Option<u64>) -> At {
-        At { operation, path: self.path(file), position }
-    }
-
-    fn os(
-        &self,
-        operation: Operation,
-        file: FileId,
-        position: Option<u64>,
-        source: std::io::Error,
-    ) -> IoError {
-        IoError::Os { at: self.at(operation, file, position), source }
-    }
-
-    fn not_open(&self, operation: Operation, file: FileId) -> IoError {
-        IoError::Misuse { at: self.at(operation, file, None), rule: "the file is not open" }
-    }
-
     // Descriptors.
 
     /// Gives descriptors back until one more fits: idle ones, then those of files with unsynced writes, synced.
@@ -253,28 +218,9 @@ impl PwriteIo {
                 None => Ok(()),
             };
             if synced.is_err() {
-                self.poison(oldest, Operation::Sync);
+                self.track.poison(oldest, Operation::Sync);
             }
         }
-    }
-
-    fn adopt(&mut self, path: &Path, writable: bool, descriptor: File) -> FileId {
-        let id = FileId(self.next_file);
-        self.next_file += 1;
-        self.descriptors.insert(id, Arc::new(descriptor));
-        self.files.insert(
-            id,
-            OpenFile {
-                path: path.to_path_buf(),
-                writable,
-                advice: Advice::Normal,
-                poisoned: None,
-                jobs: 0,
-                syncing: false,
-                waiting: Vec::new(),
-            },
-        );
-        id
     }
 
     /// The descriptor of a file, opened again if it was given back.
@@ -284,7 +230,7 @@ impl PwriteIo {
         id: FileId,
         position: Option<u64>,
     ) -> Result<Arc<File>, IoError> {
-        let Some(file) = self.files.get(&id) else { return Err(self.not_open(operation, id)) };
+        let file = self.track.check_open(operation, id)?;
         if let Some(descriptor) = self.descriptors.get(id) {
             return Ok(Arc::clone(descriptor));
         }
@@ -296,35 +242,11 @@ impl PwriteIo {
         Ok(opened)
     }
 
-    fn check_writable(&self, operation: Operation, id: FileId, position: Option<u64>) -> Result<(), IoError> {
-        match self.files.get(&id) {
-            None => Err(self.not_open(operation, id)),
-            Some(OpenFile { poisoned: Some(cause), .. }) => {
-                Err(IoError::Poisoned { at: self.at(operation, id, position), cause: *cause })
-            }
-            Some(_) => Ok(()),
-        }
-    }
-
-    fn poison(&mut self, id: FileId, cause: Operation) {
-        if let Some(file) = self.files.get_mut(&id) {
-            file.poisoned.get_or_insert(cause);
-        }
-    }
-
     // Writes.
 
     fn submit_write(&mut self, ticket: Ticket, file: FileId, at: u64, bytes: Bytes) {
-        let refused = if !self.files.contains_key(&file) {
-            Some(self.not_open(Operation::Write, file))
-        } else if !self.writes.begin(file, ticket, at, bytes.len()) {
-            Some(IoError::Misuse { at: self.at(Operation::Write, file, Some(at)), rule: OVERLAP })
-        } else {
-            None
-        };
-        if let Some(error) = refused {
-            self.ready.push_back(Done { ticket, op: Op::Write { file, at, bytes }, result: Err(error) });
-            return;
+        if let Err(error) = self.track.begin_write(ticket, file, at, bytes.len()) {
+            return self.track.finish(ticket, Op::Write { file, at, bytes }, Err(error));
         }
         self.counters.writes += 1;
         let size = bytes.len();
@@ -370,22 +292,22 @@ impl PwriteIo {
         let mut at = run.at;
         let mut parts = run.parts.into_iter();
         let (mut written, mut result) = (0, Ok(()));
-        let checked = self.check_writable(Operation::Write, id, Some(at));
+        let checked = self.track.check_writable(Operation::Write, id, Some(at));
         match checked.and_then(|()| self.descriptor(Operation::Write, id, Some(at))) {
             Err(error) => {
-                self.poison(id, Operation::Write);
+                self.track.poison(id, Operation::Write);
                 result = Err(error);
             }
             Ok(descriptor) => {
                 self.descriptors.set_dirty(id, true);
-                let uncached = self.files.get(&id).is_some_and(|file| file.advice == Advice::CatchUp);
+                let uncached = self.is_catching_up(id);
                 let all: Vec<Bytes> = parts.as_slice().iter().map(|(_, bytes)| bytes.clone()).collect();
                 let (count, outcome) = self.write_all(&descriptor, at, all, uncached);
                 written = count;
                 if let Err(source) = outcome {
                     let failed_at = at.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
-                    result = Err(self.os(Operation::Write, id, Some(failed_at), source));
-                    self.poison(id, Operation::Write);
+                    result = Err(self.track.os(Operation::Write, id, Some(failed_at), source));
+                    self.track.poison(id, Operation::Write);
                 }
             }
         }
@@ -399,12 +321,12 @@ impl PwriteIo {
                 written = 0;
                 match std::mem::replace(&mut result, Ok(())) {
                     Err(error) => Err(error),
-                    Ok(()) => self.check_writable(Operation::Write, id, Some(at)).map(|()| 0),
+                    Ok(()) => self.track.check_writable(Operation::Write, id, Some(at)).map(|()| 0),
                 }
             };
             let op = Op::Write { file: id, at, bytes };
             at = at.saturating_add(u64::try_from(size).unwrap_or(u64::MAX));
-            self.ready.push_back(Done { ticket, op, result: answer });
+            self.track.finish(ticket, op, answer);
         }
     }
 
@@ -463,7 +385,7 @@ impl PwriteIo {
             match found {
                 Ok(Some(count)) => Ok(Ok(count_of(count))),
                 Ok(None) => Ok(Err(descriptor)),
-                Err(source) => Err(self.os(Operation::Read, id, Some(at), source)),
+                Err(source) => Err(self.track.os(Operation::Read, id, Some(at), source)),
             }
         });
         let result = match answer {
@@ -483,11 +405,11 @@ impl PwriteIo {
                         self.job_started(id);
                         return;
                     }
-                    Err(source) => Err(self.os(Operation::Read, id, Some(at), source)),
+                    Err(source) => Err(self.track.os(Operation::Read, id, Some(at), source)),
                 }
             }
         };
-        self.ready.push_back(Done { ticket, op: Op::Read { file: id, at, into }, result });
+        self.track.finish(ticket, Op::Read { file: id, at, into }, result);
     }
 
     // Syncs.
@@ -495,7 +417,7 @@ impl PwriteIo {
     fn job_started(&mut self, id: FileId) {
         self.jobs_running += 1;
         self.descriptors.pin(id);
-        if let Some(file) = self.files.get_mut(&id) {
+        if let Some(file) = self.track.own_mut(id) {
             file.jobs += 1;
         }
     }
@@ -503,7 +425,7 @@ impl PwriteIo {
     fn job_ended(&mut self, id: FileId) {
         self.jobs_running -= 1;
         self.descriptors.unpin(id);
-        if let Some(file) = self.files.get_mut(&id) {
+        if let Some(file) = self.track.own_mut(id) {
             file.jobs -= 1;
         }
     }
@@ -514,28 +436,21 @@ impl PwriteIo {
     }
 
     fn submit_sync(&mut self, ticket: Ticket, id: FileId, what: SyncKind) {
-        match self.files.get_mut(&id) {
-            Some(open) if open.syncing => open.waiting.push((ticket, what)),
-            _ => self.start_sync(id, vec![(ticket, what)]),
+        if !self.track.waits(ticket, id, what) {
+            self.start_sync(id, vec![(ticket, what)]);
         }
     }
 
-    fn start_sync(&mut self, id: FileId, tickets: Waiting) {
-        let checked = self.check_writable(Operation::Sync, id, None);
+    fn start_sync(&mut self, id: FileId, tickets: Syncs) {
+        let checked = self.track.check_writable(Operation::Sync, id, None);
         let file = match checked.and_then(|()| self.descriptor(Operation::Sync, id, None)) {
             Ok(file) => file,
-            Err(error) => {
-                self.poison(id, Operation::Sync);
-                return self.answer_syncs(id, tickets, Err(error));
-            }
+            Err(error) => return self.track.answer_syncs(id, tickets, Err(error)),
         };
         let all = tickets.iter().any(|(_, what)| *what == SyncKind::All);
         let what = if all { SyncKind::All } else { SyncKind::Data };
-        let mut forget = !self.offered.uncached_writes;
-        if let Some(file) = self.files.get_mut(&id) {
-            file.syncing = true;
-            forget &= file.advice == Advice::CatchUp;
-        }
+        let forget = !self.offered.uncached_writes && self.is_catching_up(id);
+        self.track.begin_sync(id);
         let job = SyncJob { id, file, what, forget, tickets };
         if self.fresh.is_none() && self.jobs_running == 0 {
             self.fresh = Some(job);
@@ -571,10 +486,9 @@ impl PwriteIo {
                 self.sync_started(id);
             }
             Err(error) => {
-                let error = self.os(Operation::Sync, id, None, error);
+                let error = self.track.os(Operation::Sync, id, None, error);
                 // Nothing was synced and nothing is known to be lost: but nobody may go on as if it had been.
-                self.poison(id, Operation::Sync);
-                self.answer_syncs(id, job.tickets, Err(error));
+                self.track.answer_syncs(id, job.tickets, Err(error));
                 self.sync_ended(id);
             }
         }
@@ -606,20 +520,8 @@ impl PwriteIo {
         Ok(pool)
     }
 
-    /// One answer for each ticket; the first gets the error itself, the others that the file is poisoned.
-    fn answer_syncs(&mut self, id: FileId, tickets: Waiting, result: Result<(), IoError>) {
-        let mut error = result.err();
-        let failed = error.is_some();
-        for (ticket, what) in tickets {
-            let result = match error.take() {
-                Some(error) => Err(error),
-                None if failed => {
-                    Err(IoError::Poisoned { at: self.at(Operation::Sync, id, None), cause: Operation::Sync })
-                }
-                None => Ok(0),
-            };
-            self.ready.push_back(Done { ticket, op: Op::Sync { file: id, what }, result });
-        }
+    fn is_catching_up(&self, id: FileId) -> bool {
+        self.track.own(id).is_some_and(|file| file.advice == Advice::CatchUp)
     }
 
     fn take(&mut self, message: Message) {
@@ -632,19 +534,16 @@ impl PwriteIo {
                 self.job_ended(id);
                 let result = match result {
                     Ok(count) => Ok(count_of(count)),
-                    Err(source) => Err(self.os(Operation::Read, id, Some(at), source)),
+                    Err(source) => Err(self.track.os(Operation::Read, id, Some(at), source)),
                 };
-                self.ready.push_back(Done { ticket, op: Op::Read { file: id, at, into }, result });
+                self.track.finish(ticket, Op::Read { file: id, at, into }, result);
             }
             Message::Synced { id, tickets, took, result } => {
                 self.job_ended(id);
                 self.counters.file_syncs += 1;
                 self.pace.took(took);
-                let result = result.map_err(|source| {
-                    self.poison(id, Operation::Sync);
-                    self.os(Operation::Sync, id, None, source)
-                });
-                self.answer_syncs(id, tickets, result);
+                let result = result.map_err(|source| self.track.os(Operation::Sync, id, None, source));
+                self.track.answer_syncs(id, tickets, result);
                 self.sync_ended(id);
             }
         }
@@ -652,14 +551,7 @@ impl PwriteIo {
 
     /// Starts the sync of those who waited until the one before had ended.
     fn sync_ended(&mut self, id: FileId) {
-        let waiting = match self.files.get_mut(&id) {
-            Some(file) => {
-                file.syncing = false;
-                std::mem::take(&mut file.waiting)
-            }
-            None => Vec::new(),
-        };
-        if !waiting.is_empty() {
+        if let Some(waiting) = self.track.end_sync(id) {
             self.start_sync(id, waiting);
         }
     }
@@ -670,14 +562,6 @@ impl PwriteIo {
         match self.inbox.recv() {
             Ok(message) => self.take(message),
             Err(_) => unreachable!("this value holds a sender of its own inbox"),
-        }
-    }
-
-    fn deliver(&mut self, done: &mut Vec<Done>) {
-        for item in self.ready.drain(..) {
-            self.writes.end(&item);
-            self.in_flight -= 1;
-            done.push(item);
         }
     }
 }
@@ -779,25 +663,25 @@ impl Io for PwriteIo {
             }
         }
         let file = options.open(path).map_err(|e| IoError::os(Operation::Open, path, None, e))?;
-        Ok(self.adopt(path, how != Open::Read, file))
+        let own = OpenFile { advice: Advice::Normal, jobs: 0 };
+        let id = self.track.open(path, how != Open::Read, own);
+        self.descriptors.insert(id, Arc::new(file));
+        Ok(id)
     }
 
     fn close(&mut self, file: FileId) -> Result<(), IoError> {
         self.flush_writes(file);
-        loop {
-            match self.files.get(&file) {
-                None => return Err(self.not_open(Operation::Close, file)),
-                Some(open) if open.jobs > 0 || open.syncing => self.wait_for_message(),
-                Some(_) => break,
-            }
+        self.track.check_open(Operation::Close, file)?;
+        while self.track.own(file).is_some_and(|open| open.jobs > 0) || self.track.is_syncing(file) {
+            self.wait_for_message();
         }
-        self.files.remove(&file);
+        self.track.close(file);
         self.descriptors.remove(file);
         Ok(())
     }
 
     fn path(&self, file: FileId) -> PathBuf {
-        self.files.get(&file).map(|f| f.path.clone()).unwrap_or_default()
+        self.track.path(file)
     }
 
     fn write_alignment(&self, _: FileId) -> u64 {
@@ -806,7 +690,7 @@ impl Io for PwriteIo {
 
     fn advise(&mut self, file: FileId, advice: Advice) {
         self.flush_writes(file);
-        if let Some(file) = self.files.get_mut(&file) {
+        if let Some(file) = self.track.own_mut(file) {
             file.advice = advice;
         }
     }
@@ -815,15 +699,11 @@ impl Io for PwriteIo {
         self.flush_writes(file);
         let descriptor = self.descriptor(Operation::Length, file, None)?;
         let metadata = descriptor.metadata();
-        metadata.map(|m| m.len()).map_err(|source| self.os(Operation::Length, file, None, source))
+        metadata.map(|m| m.len()).map_err(|source| self.track.os(Operation::Length, file, None, source))
     }
 
     fn truncate(&mut self, file: FileId, len: u64) -> Result<(), IoError> {
-        self.check_writable(Operation::Truncate, file, Some(len))?;
-        if self.writes.any(file) {
-            let at = self.at(Operation::Truncate, file, Some(len));
-            return Err(IoError::Misuse { at, rule: "a write is in flight on this file" });
-        }
+        self.track.check_truncate(file, len)?;
         let descriptor = self.descriptor(Operation::Truncate, file, Some(len))?;
         self.descriptors.set_dirty(file, true);
         loop {
@@ -831,8 +711,8 @@ impl Io for PwriteIo {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(source) => {
-                    self.poison(file, Operation::Truncate);
-                    return Err(self.os(Operation::Truncate, file, Some(len), source));
+                    self.track.poison(file, Operation::Truncate);
+                    return Err(self.track.os(Operation::Truncate, file, Some(len), source));
                 }
             }
         }
@@ -840,11 +720,7 @@ impl Io for PwriteIo {
 
     fn rename(&mut self, from: &Path, to: &Path) -> Result<(), IoError> {
         names::rename(from, to)?;
-        for file in self.files.values_mut() {
-            if let Some(path) = names::moved(&file.path, from, to) {
-                file.path = path;
-            }
-        }
+        self.track.renamed(from, to);
         Ok(())
     }
 
@@ -869,10 +745,9 @@ impl Io for PwriteIo {
     }
 
     fn submit(&mut self, ticket: Ticket, op: Op) -> Result<(), Op> {
-        if self.in_flight >= self.config.queue_depth {
+        if !self.track.admit(self.config.queue_depth) {
             return Err(op);
         }
-        self.in_flight += 1;
         match op {
             Op::Write { file, at, bytes } => self.submit_write(ticket, file, at, bytes),
             Op::Read { file, at, into } => self.submit_read(ticket, file, at, into),
@@ -891,19 +766,19 @@ impl Io for PwriteIo {
             Wait::Block => true,
             Wait::Park(limit) => !self.woken && limit != Some(Duration::ZERO),
         };
-        if may_wait && self.ready.is_empty() && self.jobs_running == 0 && self.pace.is_short() {
+        if may_wait && !self.track.has_ready() && self.jobs_running == 0 && self.pace.is_short() {
             self.sync_here();
         }
         self.hand_over();
         match wait {
             Wait::Poll => {}
             Wait::Block => {
-                while self.ready.is_empty() && self.jobs_running > 0 {
+                while !self.track.has_ready() && self.jobs_running > 0 {
                     self.wait_for_message();
                 }
             }
             Wait::Park(limit) => {
-                if self.ready.is_empty() && !self.woken {
+                if !self.track.has_ready() && !self.woken {
                     let message = match limit {
                         None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
                         Some(limit) => self.inbox.recv_timeout(limit),
@@ -915,19 +790,16 @@ impl Io for PwriteIo {
                 self.woken = false;
             }
         }
-        self.deliver(done);
+        self.track.deliver(done);
         Ok(())
     }
 
     fn put_back(&mut self, done: Vec<Done>) {
-        self.in_flight += done.len();
-        for item in done.into_iter().rev() {
-            self.ready.push_front(item);
-        }
+        self.track.put_back(done);
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight
+        self.track.in_flight()
     }
 
     fn waker(&self) -> IoWaker {

@@ -1,11 +1,12 @@
 //! The contract of [`Io`], line by line, against every backend: each as it is, io_uring also through the page cache and
-//! with failures of the kernel injected, and the real ones also behind [`Unkind`].
+//! with failures of the kernel injected, and the real ones also behind [`Unkind`]. And in memory, over a disk.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use weir_segment::io::buffer::BufferPool;
+use weir_segment::io::overlay::OverlayIo;
 use weir_segment::io::pwrite::{PwriteConfig, PwriteIo};
 use weir_segment::io::sim::SimDisk;
 use weir_segment::io::{
@@ -605,6 +606,16 @@ fn on_sims(check: fn(&mut dyn Io, &Path), count: u64) {
     }
 }
 
+/// In memory, over a SimDisk.
+fn on_overlay(check: fn(&mut dyn Io, &Path)) {
+    let disk = SimDisk::new(1);
+    let dir = Path::new("/dir");
+    disk.io().create_dir_all(dir).unwrap();
+    let ops = disk.op_count();
+    check(&mut OverlayIo::new(&mut disk.io()), dir);
+    assert_eq!(disk.op_count(), ops, "the disk was asked for no change");
+}
+
 #[cfg(target_os = "linux")]
 mod ring {
     use super::{Duration, Io, Operation, Path, Random, Unkind};
@@ -707,4 +718,38 @@ conformance!(
     a_read_never_sees_what_was_there_before_a_write on on_sim,
     an_append_file_equals_its_model_whatever_is_done_to_it on on_few_sims,
     the_helpers_keep_the_completions_of_others on on_sim,
+);
+
+macro_rules! overlay {
+    ($($name:ident),* $(,)?) => {
+        mod overlay { $(#[test] fn $name() { super::on_overlay(super::$name); })* }
+    };
+}
+
+// All of them but one: the overlay renames no directories.
+overlay!(
+    d1_a_count_may_be_short_and_only_the_helpers_loop,
+    d2_every_operation_completes_once_with_its_own_ticket,
+    d3_syncs_of_one_file_all_complete,
+    d4_names_are_made_replaced_listed_and_removed,
+    d5_a_failed_write_poisons_the_file_but_for_reads,
+    d6_park_ends_by_waker_by_time_and_by_completion,
+    d7_buffers_come_back_also_on_error,
+    d8_a_read_past_the_end_is_short_and_no_error,
+    d9_close_waits_and_what_it_waited_for_is_delivered,
+    d10_errors_say_operation_path_position_and_source,
+    d11_overlapping_writes_in_flight_fail_the_caller,
+    d12_more_files_are_in_use_than_descriptors,
+    d13_a_file_opened_to_append_says_its_end_and_has_it_when_closed,
+    d13_what_a_truncation_adds_reads_as_zeros,
+    d13_space_behind_the_end_is_bounded,
+    d14_many_files_answer_each_for_itself,
+    advice_changes_nothing_that_can_be_read,
+    the_alignment_of_writes_is_one_or_a_block,
+    writes_that_start_and_end_anywhere_are_right,
+    a_tail_that_is_sent_again_from_its_block_grows,
+    many_writes_in_flight_in_a_growing_file_all_land,
+    a_read_never_sees_what_was_there_before_a_write,
+    an_append_file_equals_its_model_whatever_is_done_to_it,
+    the_helpers_keep_the_completions_of_others,
 );

@@ -1,12 +1,12 @@
 //! [`SimIo`]: one process on a simulated machine.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::super::track::{OVERLAP, WritesInFlight};
+use super::super::track::{OVERLAP, OpenFile, Tracker};
 use super::super::{
-    Advice, At, BLOCK_SIZE, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation,
+    Advice, BLOCK_SIZE, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation,
     PREALLOCATION_FIRST, SyncKind, Ticket, Wait,
 };
 use super::file::{Change, Inode};
@@ -20,12 +20,8 @@ pub struct SimIo {
     state: Arc<Mutex<State>>,
     number: u64,
     generation: u64,
-    files: BTreeMap<FileId, SimFile>,
-    next_file: u64,
-    writes: WritesInFlight,
+    track: Tracker<SimFile>,
     ops: BTreeMap<u64, (Ticket, Op)>,
-    ready: VecDeque<Done>,
-    in_flight: usize,
     /// File and number of each write that is done and was not reaped: a sync does not cover it (D3).
     unreaped: Vec<(u64, u64)>,
     wake: Arc<(Mutex<bool>, Condvar)>,
@@ -33,11 +29,8 @@ pub struct SimIo {
 
 #[derive(Debug)]
 struct SimFile {
-    path: PathBuf,
     inode: u64,
-    writable: bool,
     appending: Option<Appending>,
-    poisoned: Option<Operation>,
 }
 
 impl SimIo {
@@ -54,12 +47,8 @@ impl SimIo {
             state: Arc::clone(shared),
             number,
             generation,
-            files: BTreeMap::new(),
-            next_file: 0,
-            writes: WritesInFlight::default(),
+            track: Tracker::new(),
             ops: BTreeMap::new(),
-            ready: VecDeque::new(),
-            in_flight: 0,
             unreaped: Vec::new(),
             wake: Arc::new((Mutex::new(false), Condvar::new())),
         }
@@ -78,48 +67,8 @@ impl SimIo {
         Ok(state)
     }
 
-    fn at(&self, operation: Operation, file: FileId, position: Option<u64>) -> At {
-        At { operation, path: self.path(file), position }
-    }
-
-    fn misuse(
-        &self,
-        operation: Operation,
-        file: FileId,
-        position: Option<u64>,
-        rule: &'static str,
-    ) -> IoError {
-        IoError::Misuse { at: self.at(operation, file, position), rule }
-    }
-
     fn inode(&self, operation: Operation, file: FileId) -> Result<u64, IoError> {
-        let open = self.files.get(&file);
-        open.map(|f| f.inode).ok_or_else(|| self.misuse(operation, file, None, "the file is not open"))
-    }
-
-    fn check_writable(
-        &self,
-        operation: Operation,
-        file: FileId,
-        position: Option<u64>,
-    ) -> Result<(), IoError> {
-        match self.files.get(&file) {
-            None => Err(self.misuse(operation, file, position, "the file is not open")),
-            Some(SimFile { poisoned: Some(cause), .. }) => {
-                Err(IoError::Poisoned { at: self.at(operation, file, position), cause: *cause })
-            }
-            Some(SimFile { writable: false, .. }) if operation != Operation::Sync => Err(IoError::Os {
-                at: self.at(operation, file, position),
-                source: os_error(std::io::ErrorKind::PermissionDenied),
-            }),
-            Some(_) => Ok(()),
-        }
-    }
-
-    fn poison(&mut self, file: FileId, cause: Operation) {
-        if let Some(file) = self.files.get_mut(&file) {
-            file.poisoned.get_or_insert(cause);
-        }
+        Ok(self.track.check_open(operation, file)?.own.inode)
     }
 
     /// Completes operations in flight: those that are due, or at least one if it blocks.
@@ -131,12 +80,8 @@ impl SimIo {
             drop(state);
             for (_, (ticket, op)) in std::mem::take(&mut self.ops) {
                 let (operation, position) = op_of(&op);
-                let at = self.at(operation, op.file(), position);
-                self.ready.push_back(Done {
-                    ticket,
-                    op,
-                    result: Err(IoError::Os { at, source: off_error() }),
-                });
+                let error = self.track.os(operation, op.file(), position, off_error());
+                self.track.finish(ticket, op, Err(error));
             }
             return;
         }
@@ -187,24 +132,24 @@ impl SimIo {
             let path = self.path(file);
             let checked = match operation {
                 Operation::Read => Ok(()),
-                _ => self.check_writable(operation, file, position),
+                _ => self.track.check_writable(operation, file, position),
             };
             let result = checked.and_then(|()| {
-                let appending = self.files.get_mut(&file).and_then(|file| file.appending.as_mut());
+                let appending = self.track.own_mut(file).and_then(|file| file.appending.as_mut());
                 let (result, change) = state.complete(&queued, &mut op, &path, appending);
                 self.unreaped.extend(change.map(|number| (queued.inode, number)));
-                result.map_err(|source| IoError::Os { at: self.at(operation, file, position), source })
+                result.map_err(|source| self.track.os(operation, file, position, source))
             });
             if matches!(result, Err(IoError::Os { .. })) && operation != Operation::Read {
-                self.poison(file, operation);
+                self.track.poison(file, operation);
             }
-            self.ready.push_back(Done { ticket, op, result });
+            self.track.finish(ticket, op, result);
         }
     }
 
     /// Completes until something is ready or nothing is in flight.
     fn block(&mut self) {
-        while self.ready.is_empty() && !self.ops.is_empty() {
+        while !self.track.has_ready() && !self.ops.is_empty() {
             self.progress(true);
         }
     }
@@ -263,12 +208,7 @@ impl Io for SimIo {
         let step = state.knobs.allocate_ahead.unwrap_or(PREALLOCATION_FIRST);
         let appending = appends.then(|| Appending { end: state.size(inode), step });
         drop(state);
-        let file = FileId(self.next_file);
-        self.next_file += 1;
-        let writable = how != Open::Read;
-        let path = path.to_path_buf();
-        self.files.insert(file, SimFile { path, inode, writable, appending, poisoned: None });
-        Ok(file)
+        Ok(self.track.open(path, how != Open::Read, SimFile { inode, appending }))
     }
 
     fn close(&mut self, file: FileId) -> Result<(), IoError> {
@@ -276,9 +216,11 @@ impl Io for SimIo {
         while self.ops.values().any(|(_, op)| op.file() == file) {
             self.progress(true);
         }
-        match self.files.remove(&file) {
+        match self.track.close(file) {
             // What is allocated behind the end goes (D13).
-            Some(SimFile { path, inode, appending: Some(Appending { end, .. }), .. }) => {
+            Some(OpenFile {
+                path, own: SimFile { inode, appending: Some(Appending { end, .. }) }, ..
+            }) => {
                 let Ok(mut state) = self.running(Operation::Close, &path) else { return Ok(()) };
                 if state.size(inode) <= end {
                     return Ok(());
@@ -294,11 +236,11 @@ impl Io for SimIo {
     }
 
     fn path(&self, file: FileId) -> PathBuf {
-        self.files.get(&file).map(|f| f.path.clone()).unwrap_or_default()
+        self.track.path(file)
     }
 
     fn write_alignment(&self, file: FileId) -> u64 {
-        let appends = self.files.get(&file).is_some_and(|file| file.appending.is_some());
+        let appends = self.track.own(file).is_some_and(|file| file.appending.is_some());
         if appends && self.state().knobs.direct { BLOCK_SIZE } else { 1 }
     }
 
@@ -308,23 +250,19 @@ impl Io for SimIo {
         let inode = self.inode(Operation::Length, file)?;
         let path = self.path(file);
         let state = self.running(Operation::Length, &path)?;
-        let appending = self.files.get(&file).and_then(|file| file.appending);
+        let appending = self.track.own(file).and_then(|file| file.appending);
         Ok(appending.map_or_else(|| state.size(inode), |appending| appending.end))
     }
 
     fn truncate(&mut self, file: FileId, len: u64) -> Result<(), IoError> {
         let inode = self.inode(Operation::Truncate, file)?;
-        self.check_writable(Operation::Truncate, file, Some(len))?;
-        if self.writes.any(file) {
-            let rule = "a write is in flight on this file";
-            return Err(self.misuse(Operation::Truncate, file, Some(len), rule));
-        }
+        self.track.check_truncate(file, len)?;
         let path = self.path(file);
         let mut state = self.running(Operation::Truncate, &path)?;
         state.change_file(inode, Change::Length(len));
         let off = state.count(|| format!("truncate {} {len}", path.display()));
         drop(state);
-        if let Some(appending) = self.files.get_mut(&file).and_then(|file| file.appending.as_mut()) {
+        if let Some(appending) = self.track.own_mut(file).and_then(|file| file.appending.as_mut()) {
             appending.end = len;
         }
         if off { Err(IoError::os(Operation::Truncate, path, Some(len), off_error())) } else { Ok(()) }
@@ -351,11 +289,7 @@ impl Io for SimIo {
             return Err(IoError::os(Operation::Rename, from, None, off_error()));
         }
         drop(state);
-        for file in self.files.values_mut() {
-            if let Ok(rest) = file.path.strip_prefix(from) {
-                file.path = if rest.as_os_str().is_empty() { to.to_path_buf() } else { to.join(rest) };
-            }
-        }
+        self.track.renamed(from, to);
         Ok(())
     }
 
@@ -433,32 +367,34 @@ impl Io for SimIo {
 
     fn submit(&mut self, ticket: Ticket, op: Op) -> Result<(), Op> {
         let depth = self.state().knobs.queue_depth;
-        if depth.is_some_and(|depth| self.in_flight >= depth.max(1)) {
+        if !self.track.admit(depth.unwrap_or(usize::MAX).max(1)) {
             return Err(op);
         }
-        self.in_flight += 1;
         let file = op.file();
         let (operation, position) = op_of(&op);
-        let mut refused = self.inode(operation, file).err();
-        let inode = self.files.get(&file).map_or(0, |file| file.inode);
-        if refused.is_none()
-            && let Op::Write { at, bytes, .. } = &op
-        {
-            let state = self.state();
-            let allowed = state.knobs.overlap_allowed;
-            let overlaps = state.overlaps(inode, *at, bytes.len());
-            drop(state);
-            if !allowed && (overlaps || !self.writes.begin(file, ticket, *at, bytes.len())) {
-                refused = Some(self.misuse(operation, file, position, OVERLAP));
+        let begun = self.inode(operation, file).and_then(|inode| {
+            let Op::Write { at, bytes, .. } = &op else { return Ok(inode) };
+            let (allowed, overlaps) = {
+                let state = self.state();
+                (state.knobs.overlap_allowed, state.overlaps(inode, *at, bytes.len()))
+            };
+            match allowed {
+                true => Ok(inode),
+                // Those of another process, too.
+                false if overlaps => Err(self.track.misuse(operation, file, position, OVERLAP)),
+                false => self.track.begin_write(ticket, file, *at, bytes.len()).map(|()| inode),
             }
-        }
-        if let Some(error) = refused {
-            self.ready.push_back(Done { ticket, op, result: Err(error) });
-            return Ok(());
-        }
+        });
+        let inode = match begun {
+            Ok(inode) => inode,
+            Err(error) => {
+                self.track.finish(ticket, op, Err(error));
+                return Ok(());
+            }
+        };
         let path = self.path(file);
         let generation = self.generation;
-        let appends = self.files.get(&file).is_some_and(|file| file.appending.is_some());
+        let appends = self.track.own(file).is_some_and(|file| file.appending.is_some());
         // Done and not reaped: a sync that is submitted now does not cover it.
         let unreaped = self.unreaped.iter().filter(|(of, _)| *of == inode).map(|(_, number)| *number).min();
         let number = {
@@ -520,7 +456,7 @@ impl Io for SimIo {
                 let wake = Arc::clone(&self.wake);
                 let (flag, bell) = &*wake;
                 let mut woken = flag.lock().unwrap_or_else(PoisonError::into_inner);
-                if !self.ready.is_empty() || *woken {
+                if self.track.has_ready() || *woken {
                     self.progress(false);
                 } else if !self.ops.is_empty() {
                     self.block();
@@ -536,23 +472,16 @@ impl Io for SimIo {
             }
         }
         self.unreaped.clear();
-        for item in self.ready.drain(..) {
-            self.writes.end(&item);
-            self.in_flight -= 1;
-            done.push(item);
-        }
+        self.track.deliver(done);
         Ok(())
     }
 
     fn put_back(&mut self, done: Vec<Done>) {
-        self.in_flight += done.len();
-        for item in done.into_iter().rev() {
-            self.ready.push_front(item);
-        }
+        self.track.put_back(done);
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight
+        self.track.in_flight()
     }
 
     fn waker(&self) -> IoWaker {

@@ -18,7 +18,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Error, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -37,9 +37,9 @@ use super::{Descriptor, Enter, Memory, Request, Ring, UringError, outcome};
 use crate::io::buffer::{self, BufferCounters, BufferPool, PoolBuffer};
 use crate::io::descriptors::Descriptors;
 use crate::io::pace::Pace;
-use crate::io::track::{OVERLAP, WritesInFlight};
+use crate::io::track::{Syncs, Tracker};
 use crate::io::{
-    Advice, At, BLOCK_SIZE, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation,
+    Advice, BLOCK_SIZE, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open, Operation,
     PREALLOCATION_FIRST, PREALLOCATION_MOST, SyncKind, Ticket, Wait, names,
 };
 use crate::units::{block_end, block_start, to_u64, to_usize};
@@ -112,15 +112,11 @@ impl Default for UringConfig {
 pub struct UringIo {
     config: UringConfig,
     ring: Ring<Tag>,
-    files: BTreeMap<FileId, OpenFile>,
-    next_file: u64,
+    track: Tracker<OpenFile>,
     descriptors: Descriptors<Rc<Descriptor>>,
     /// Descriptors that were replaced while requests counted on them: they keep their number in the ring's table.
     replaced: Vec<Rc<Descriptor>>,
     pool: BufferPool,
-    writes: WritesInFlight,
-    ready: VecDeque<Done>,
-    in_flight: usize,
     /// Requests that the ring does not have yet: it gets them with the next reap, unless this thread does them itself.
     fresh: VecDeque<(Request, Tag)>,
     /// Bytes of the writes among them.
@@ -155,11 +151,6 @@ struct Bell {
 
 #[derive(Debug)]
 struct OpenFile {
-    path: PathBuf,
-    writable: bool,
-    poisoned: Option<Operation>,
-    syncing: bool,
-    waiting: Vec<(Ticket, SyncKind)>,
     /// Requests of it in the ring, syncs apart.
     requests: usize,
     append: Option<Append>,
@@ -215,7 +206,7 @@ enum Tag {
     },
     Sync {
         file: FileId,
-        tickets: Vec<(Ticket, SyncKind)>,
+        tickets: Syncs,
         attempts: u32,
         since: Instant,
     },
@@ -285,14 +276,10 @@ impl UringIo {
             fd.try_clone().map_err(|source| UringError::Other { what: "copying an eventfd", source })?;
         Ok(UringIo {
             ring,
-            files: BTreeMap::new(),
-            next_file: 0,
+            track: Tracker::new(),
             descriptors: Descriptors::new(config.max_open_files),
             replaced: Vec::new(),
             pool: BufferPool::new(config.keep_buffers),
-            writes: WritesInFlight::default(),
-            ready: VecDeque::new(),
-            in_flight: 0,
             fresh: VecDeque::new(),
             fresh_size: 0,
             requests: 0,
@@ -340,7 +327,7 @@ impl UringIo {
 
     /// Bytes allocated behind the ends of all open files (D13).
     pub fn preallocated_size(&self) -> u64 {
-        let appends = self.files.values().filter_map(|file| file.append.as_ref());
+        let appends = self.track.files().filter_map(|file| file.own.append.as_ref());
         appends.map(|append| append.allocated.saturating_sub(append.end)).sum()
     }
 
@@ -357,46 +344,8 @@ impl UringIo {
         }
     }
 
-    fn at(&self, operation: Operation, file: FileId, position: Option<u64>) -> At {
-        At { operation, path: self.path(file), position }
-    }
-
-    fn misuse(
-        &self,
-        operation: Operation,
-        file: FileId,
-        position: Option<u64>,
-        rule: &'static str,
-    ) -> IoError {
-        IoError::Misuse { at: self.at(operation, file, position), rule }
-    }
-
-    fn not_open(&self, operation: Operation, file: FileId) -> IoError {
-        self.misuse(operation, file, None, "the file is not open")
-    }
-
-    fn check_writable(&self, operation: Operation, id: FileId, position: Option<u64>) -> Result<(), IoError> {
-        match self.files.get(&id) {
-            None => Err(self.not_open(operation, id)),
-            Some(OpenFile { poisoned: Some(cause), .. }) => {
-                Err(IoError::Poisoned { at: self.at(operation, id, position), cause: *cause })
-            }
-            Some(_) => Ok(()),
-        }
-    }
-
-    fn poison(&mut self, id: FileId, cause: Operation) {
-        if let Some(file) = self.files.get_mut(&id) {
-            file.poisoned.get_or_insert(cause);
-        }
-    }
-
     fn append(&mut self, id: FileId) -> Option<&mut Append> {
-        self.files.get_mut(&id)?.append.as_mut()
-    }
-
-    fn finish(&mut self, ticket: Ticket, op: Op, result: Result<u32, IoError>) {
-        self.ready.push_back(Done { ticket, op, result });
+        self.track.own_mut(id)?.append.as_mut()
     }
 
     // Descriptors.
@@ -417,7 +366,7 @@ impl UringIo {
             let synced = self.descriptors.get(file).map(|descriptor| descriptor.file.sync_all());
             if let Some(Err(error)) = synced {
                 tracing::warn!(path = %self.path(file).display(), %error, "a sync to give a descriptor back failed");
-                self.poison(file, Operation::Sync);
+                self.track.poison(file, Operation::Sync);
             }
             self.descriptors.set_dirty(file, false);
         }
@@ -451,11 +400,11 @@ impl UringIo {
 
     /// The descriptor of a file, opened again if it was given back.
     fn descriptor(&mut self, operation: Operation, id: FileId) -> Result<Rc<Descriptor>, IoError> {
-        let Some(file) = self.files.get(&id) else { return Err(self.not_open(operation, id)) };
+        let file = self.track.check_open(operation, id)?;
         if let Some(descriptor) = self.descriptors.get(id) {
             return Ok(Rc::clone(descriptor));
         }
-        let direct = file.append.as_ref().is_some_and(|append| append.direct.is_some());
+        let direct = file.own.append.as_ref().is_some_and(|append| append.direct.is_some());
         let (path, writable) = (file.path.clone(), file.writable);
         self.make_room();
         let mut options = File::options();
@@ -478,7 +427,8 @@ impl UringIo {
         let plain = File::options().read(true).write(true).open(&path);
         let plain = plain.map_err(|e| IoError::os(Operation::Write, &path, None, e))?;
         // Requests in flight keep the old descriptor, and count on the file, not on it.
-        let pins = self.files.get(&id).map_or(0, |file| file.requests + usize::from(file.syncing));
+        let pins =
+            self.track.own(id).map_or(0, |file| file.requests) + usize::from(self.track.is_syncing(id));
         self.let_go(id);
         self.hold(id, plain);
         for _ in 0..pins {
@@ -533,9 +483,7 @@ impl UringIo {
         if let Some(append) = self.append(id) {
             append.allocated = size;
         }
-        reached
-            .map(|_| ())
-            .map_err(|source| IoError::Os { at: self.at(Operation::Write, id, Some(allocated)), source })
+        reached.map(|_| ()).map_err(|source| self.track.os(Operation::Write, id, Some(allocated), source))
     }
 
     fn extend(&mut self, file: &File, from: u64, to: u64) -> Result<u64, Error> {
@@ -559,18 +507,13 @@ impl UringIo {
     // Writes.
 
     fn submit_write(&mut self, ticket: Ticket, id: FileId, at: u64, bytes: Bytes) {
-        let result = if !self.files.contains_key(&id) {
-            Err(self.not_open(Operation::Write, id))
-        } else if !self.writes.begin(id, ticket, at, bytes.len()) {
-            Err(self.misuse(Operation::Write, id, Some(at), OVERLAP))
-        } else {
-            match self.start_write(ticket, id, at, &bytes) {
-                Ok(None) => return,
-                Ok(Some(count)) => Ok(count),
-                Err(error) => Err(error),
-            }
+        let begun = self.track.begin_write(ticket, id, at, bytes.len());
+        let result = match begun.and_then(|()| self.start_write(ticket, id, at, &bytes)) {
+            Ok(None) => return,
+            Ok(Some(count)) => Ok(count),
+            Err(error) => Err(error),
         };
-        self.finish(ticket, Op::Write { file: id, at, bytes }, result);
+        self.track.finish(ticket, Op::Write { file: id, at, bytes }, result);
     }
 
     /// Starts a write, holds it back, or does it: then with its count. An error poisons the file.
@@ -581,13 +524,13 @@ impl UringIo {
         at: u64,
         bytes: &Bytes,
     ) -> Result<Option<u32>, IoError> {
-        self.check_writable(Operation::Write, id, Some(at))?;
-        if bytes.is_empty() {
-            return Ok(Some(0));
-        }
-        let started = self.start_write_unchecked(ticket, id, at, bytes);
+        let started = match self.track.check_writable(Operation::Write, id, Some(at)) {
+            Ok(()) if bytes.is_empty() => Ok(Some(0)),
+            Ok(()) => self.start_write_unchecked(ticket, id, at, bytes),
+            Err(error) => Err(error),
+        };
         if started.is_err() {
-            self.poison(id, Operation::Write);
+            self.track.poison(id, Operation::Write);
         }
         started
     }
@@ -630,7 +573,7 @@ impl UringIo {
                 self.give_up_direct(id, &format!("a direct read failed: {error}"))?;
                 self.write_now(id, at, bytes).map(Some)
             }
-            Err(source) => Err(IoError::Os { at: self.at(Operation::Write, id, Some(at)), source }),
+            Err(source) => Err(self.track.os(Operation::Write, id, Some(at), source)),
         }
     }
 
@@ -745,8 +688,8 @@ impl UringIo {
                 Ok(u32::try_from(count).unwrap_or(u32::MAX))
             }
             Err(source) => {
-                self.poison(id, Operation::Write);
-                Err(IoError::Os { at: self.at(Operation::Write, id, Some(at)), source })
+                self.track.poison(id, Operation::Write);
+                Err(self.track.os(Operation::Write, id, Some(at), source))
             }
         }
     }
@@ -768,7 +711,7 @@ impl UringIo {
         let held = std::mem::take(&mut append.held);
         self.held -= held.len();
         let needed = held.iter().map(|held| held.at.saturating_add(to_u64(held.bytes.len()))).max();
-        if self.check_writable(Operation::Write, id, None).is_ok() {
+        if self.track.check_writable(Operation::Write, id, None).is_ok() {
             // All at once if it can be; what fails, fails for each write by itself.
             let _ = self.allocate(id, needed.unwrap_or(0));
         }
@@ -778,7 +721,7 @@ impl UringIo {
                 Ok(Some(count)) => Ok(count),
                 Err(error) => Err(error),
             };
-            self.finish(ticket, Op::Write { file: id, at, bytes }, result);
+            self.track.finish(ticket, Op::Write { file: id, at, bytes }, result);
         }
     }
 
@@ -787,7 +730,7 @@ impl UringIo {
     fn submit_read(&mut self, ticket: Ticket, id: FileId, at: u64, into: BytesMut) {
         let descriptor = match self.descriptor(Operation::Read, id) {
             Ok(descriptor) => descriptor,
-            Err(error) => return self.finish(ticket, Op::Read { file: id, at, into }, Err(error)),
+            Err(error) => return self.track.finish(ticket, Op::Read { file: id, at, into }, Err(error)),
         };
         let (direct, end) = match self.append(id) {
             Some(append) => (append.direct.is_some(), append.end),
@@ -795,7 +738,7 @@ impl UringIo {
         };
         let wanted = into.len().min(to_usize(end.saturating_sub(at)));
         if wanted == 0 {
-            return self.finish(ticket, Op::Read { file: id, at, into }, Ok(0));
+            return self.track.finish(ticket, Op::Read { file: id, at, into }, Ok(0));
         }
         let (request, tag);
         // Whole blocks into memory that is aligned need no copy. What is read behind the end is not counted.
@@ -823,47 +766,25 @@ impl UringIo {
     // Syncs.
 
     fn submit_sync(&mut self, ticket: Ticket, id: FileId, what: SyncKind) {
-        match self.files.get_mut(&id) {
-            Some(file) if file.syncing => file.waiting.push((ticket, what)),
-            _ => self.start_sync(id, vec![(ticket, what)]),
+        if !self.track.waits(ticket, id, what) {
+            self.start_sync(id, vec![(ticket, what)]);
         }
     }
 
-    fn start_sync(&mut self, id: FileId, tickets: Vec<(Ticket, SyncKind)>) {
-        let checked = self.check_writable(Operation::Sync, id, None);
+    fn start_sync(&mut self, id: FileId, tickets: Syncs) {
+        let checked = self.track.check_writable(Operation::Sync, id, None);
         let file = match checked.and_then(|()| self.descriptor(Operation::Sync, id)) {
             Ok(file) => file,
-            Err(error) => {
-                self.poison(id, Operation::Sync);
-                return self.answer_syncs(id, tickets, Err(error));
-            }
+            Err(error) => return self.track.answer_syncs(id, tickets, Err(error)),
         };
         let data_only = tickets.iter().all(|(_, what)| *what != SyncKind::All);
         self.descriptors.set_dirty(id, false);
         self.descriptors.pin(id);
-        if let Some(file) = self.files.get_mut(&id) {
-            file.syncing = true;
-        }
+        self.track.begin_sync(id);
         self.requests += 1;
         self.syncs += 1;
         let tag = Tag::Sync { file: id, tickets, attempts: 0, since: Pace::now() };
         self.fresh.push_back((Request::Sync { file, data_only }, tag));
-    }
-
-    /// One answer for each ticket; the first gets the error itself, the others that the file is poisoned.
-    fn answer_syncs(&mut self, id: FileId, tickets: Vec<(Ticket, SyncKind)>, result: Result<(), IoError>) {
-        let mut error = result.err();
-        let failed = error.is_some();
-        for (ticket, what) in tickets {
-            let result = match error.take() {
-                Some(error) => Err(error),
-                None if failed => {
-                    Err(IoError::Poisoned { at: self.at(Operation::Sync, id, None), cause: Operation::Sync })
-                }
-                None => Ok(0),
-            };
-            self.finish(ticket, Op::Sync { file: id, what }, result);
-        }
     }
 
     // The ring.
@@ -871,7 +792,7 @@ impl UringIo {
     /// Takes a read or a write for the ring.
     fn begin(&mut self, id: FileId, request: Request, tag: Tag) {
         self.descriptors.pin(id);
-        if let Some(file) = self.files.get_mut(&id) {
+        if let Some(file) = self.track.own_mut(id) {
             file.requests += 1;
         }
         self.requests += 1;
@@ -882,7 +803,7 @@ impl UringIo {
 
     fn ended(&mut self, id: FileId) {
         self.descriptors.unpin(id);
-        if let Some(file) = self.files.get_mut(&id) {
+        if let Some(file) = self.track.own_mut(id) {
             file.requests -= 1;
         }
         self.requests -= 1;
@@ -933,7 +854,7 @@ impl UringIo {
         let is_alone = match self.syncs {
             1 => fresh.any(|(_, tag)| match tag {
                 Tag::Sync { file, .. } => {
-                    self.files.get(file).is_some_and(|file| file.requests + 1 == self.requests)
+                    self.track.own(*file).is_some_and(|file| file.requests + 1 == self.requests)
                 }
                 _ => false,
             }),
@@ -1038,9 +959,9 @@ impl UringIo {
                 let why = format!("a direct write failed: {error}");
                 let written = self.give_up_direct(id, &why).and_then(|()| self.write_now(id, at, &bytes));
                 if written.is_err() {
-                    self.poison(id, Operation::Write);
+                    self.track.poison(id, Operation::Write);
                 }
-                return self.finish(ticket, Op::Write { file: id, at, bytes }, written);
+                return self.track.finish(ticket, Op::Write { file: id, at, bytes }, written);
             }
             // It keeps passing: without the ring, it blocks instead.
             Ok(_) => Self::write_blocking(&file.file, start, &first, &second)
@@ -1056,11 +977,11 @@ impl UringIo {
                 Ok(u32::try_from(count).unwrap_or(u32::MAX))
             }
             Err(source) => {
-                self.poison(id, Operation::Write);
-                Err(IoError::Os { at: self.at(Operation::Write, id, Some(at)), source })
+                self.track.poison(id, Operation::Write);
+                Err(self.track.os(Operation::Write, id, Some(at), source))
             }
         };
-        self.finish(ticket, Op::Write { file: id, at, bytes }, result);
+        self.track.finish(ticket, Op::Write { file: id, at, bytes }, result);
     }
 
     /// Writes all of both parts.
@@ -1112,9 +1033,9 @@ impl UringIo {
         };
         let result = match result {
             Ok(count) => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
-            Err(source) => Err(IoError::Os { at: self.at(Operation::Read, id, Some(at)), source }),
+            Err(source) => Err(self.track.os(Operation::Read, id, Some(at), source)),
         };
-        self.finish(ticket, Op::Read { file: id, at, into }, result);
+        self.track.finish(ticket, Op::Read { file: id, at, into }, result);
     }
 
     fn complete_sync(&mut self, request: Request, tag: Tag, result: Result<u32, Error>) {
@@ -1134,19 +1055,9 @@ impl UringIo {
         self.requests -= 1;
         self.syncs -= 1;
         self.descriptors.unpin(id);
-        let result = result.map(|_| ()).map_err(|source| {
-            self.poison(id, Operation::Sync);
-            IoError::Os { at: self.at(Operation::Sync, id, None), source }
-        });
-        self.answer_syncs(id, tickets, result);
-        let waiting = match self.files.get_mut(&id) {
-            Some(file) => {
-                file.syncing = false;
-                std::mem::take(&mut file.waiting)
-            }
-            None => Vec::new(),
-        };
-        if !waiting.is_empty() {
+        let result = result.map(|_| ()).map_err(|source| self.track.os(Operation::Sync, id, None, source));
+        self.track.answer_syncs(id, tickets, result);
+        if let Some(waiting) = self.track.end_sync(id) {
             self.start_sync(id, waiting);
         }
     }
@@ -1174,11 +1085,11 @@ impl UringIo {
 
     fn park(&mut self, limit: Option<Duration>) -> Result<(), IoError> {
         let woken = self.was_woken();
-        if !woken && self.ready.is_empty() && limit != Some(Duration::ZERO) {
+        if !woken && !self.track.has_ready() && limit != Some(Duration::ZERO) {
             self.do_here()?;
         }
         self.turn(Enter::Now)?;
-        if woken || self.was_woken() || !self.ready.is_empty() {
+        if woken || self.was_woken() || self.track.has_ready() {
             return Ok(());
         }
         #[expect(clippy::disallowed_methods, reason = "an interrupted wait goes on for the rest of its time")]
@@ -1205,7 +1116,7 @@ impl UringIo {
                 }
             }
             let over = deadline.is_some_and(|deadline| deadline <= now());
-            if self.was_woken() || !self.ready.is_empty() || over {
+            if self.was_woken() || self.track.has_ready() || over {
                 return Ok(());
             }
         }
@@ -1214,9 +1125,9 @@ impl UringIo {
     /// Waits until nothing of a file is in flight.
     fn quiesce(&mut self, id: FileId, syncs: bool) -> Result<(), IoError> {
         loop {
-            let busy = self.files.get(&id).is_some_and(|file| {
+            let busy = self.track.own(id).is_some_and(|file| {
                 let held = file.append.as_ref().is_some_and(|append| !append.held.is_empty());
-                file.requests > 0 || held || (syncs && (file.syncing || !file.waiting.is_empty()))
+                file.requests > 0 || held || (syncs && self.track.is_syncing(id))
             });
             if !busy {
                 return Ok(());
@@ -1238,7 +1149,7 @@ impl UringIo {
             result = descriptor.file.set_len(end);
         }
         let result = result.and_then(|()| descriptor.file.set_len(len));
-        result.map_err(|source| IoError::Os { at: self.at(operation, id, Some(len)), source })?;
+        result.map_err(|source| self.track.os(operation, id, Some(len), source))?;
         if let Some(append) = self.append(id) {
             append.end = len;
             append.reach = len;
@@ -1266,8 +1177,8 @@ impl std::fmt::Debug for UringIo {
         f.debug_struct("UringIo")
             .field("config", &self.config)
             .field("settings", &self.ring.settings())
-            .field("files", &self.files.len())
-            .field("in_flight", &self.in_flight)
+            .field("files", &self.track.files().len())
+            .field("in_flight", &self.track.in_flight())
             .finish_non_exhaustive()
     }
 }
@@ -1320,48 +1231,33 @@ impl Io for UringIo {
                 held: VecDeque::new(),
             });
         }
-        let id = FileId(self.next_file);
-        self.next_file += 1;
-        let path = path.to_path_buf();
-        self.files.insert(
-            id,
-            OpenFile {
-                path,
-                writable,
-                poisoned: None,
-                syncing: false,
-                waiting: Vec::new(),
-                requests: 0,
-                append,
-            },
-        );
+        let id = self.track.open(path, writable, OpenFile { requests: 0, append });
         self.hold(id, file);
         Ok(id)
     }
 
     fn close(&mut self, file: FileId) -> Result<(), IoError> {
-        if !self.files.contains_key(&file) {
-            return Err(self.not_open(Operation::Close, file));
-        }
+        self.track.check_open(Operation::Close, file)?;
         self.quiesce(file, true)?;
         let mut cut = Ok(());
-        if let Some(OpenFile { poisoned: None, append: Some(append), .. }) = self.files.get(&file)
-            && append.allocated > append.end
+        if !self.track.is_poisoned(file)
+            && let Some(Append { end, allocated, .. }) = self.append(file)
+            && *allocated > *end
         {
-            let end = append.end;
+            let end = *end;
             cut = self.set_len(Operation::Close, file, end);
         }
         self.let_go(file);
-        self.files.remove(&file);
+        self.track.close(file);
         cut
     }
 
     fn path(&self, file: FileId) -> PathBuf {
-        self.files.get(&file).map(|f| f.path.clone()).unwrap_or_default()
+        self.track.path(file)
     }
 
     fn write_alignment(&self, file: FileId) -> u64 {
-        let append = self.files.get(&file).and_then(|file| file.append.as_ref());
+        let append = self.track.own(file).and_then(|file| file.append.as_ref());
         if append.is_some_and(|append| append.direct.is_some()) { BLOCK_SIZE } else { 1 }
     }
 
@@ -1371,9 +1267,7 @@ impl Io for UringIo {
         }
         let descriptor = self.descriptor(Operation::Length, file)?;
         let metadata = descriptor.file.metadata();
-        metadata
-            .map(|m| m.len())
-            .map_err(|source| IoError::Os { at: self.at(Operation::Length, file, None), source })
+        metadata.map(|m| m.len()).map_err(|source| self.track.os(Operation::Length, file, None, source))
     }
 
     fn advise(&mut self, _: FileId, _: Advice) {
@@ -1381,30 +1275,18 @@ impl Io for UringIo {
     }
 
     fn truncate(&mut self, file: FileId, len: u64) -> Result<(), IoError> {
-        self.check_writable(Operation::Truncate, file, Some(len))?;
-        if self.writes.any(file) {
-            return Err(self.misuse(
-                Operation::Truncate,
-                file,
-                Some(len),
-                "a write is in flight on this file",
-            ));
-        }
+        self.track.check_truncate(file, len)?;
         self.quiesce(file, false)?;
         let cut = self.set_len(Operation::Truncate, file, len);
         if cut.is_err() {
-            self.poison(file, Operation::Truncate);
+            self.track.poison(file, Operation::Truncate);
         }
         cut
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> Result<(), IoError> {
         names::rename(from, to)?;
-        for file in self.files.values_mut() {
-            if let Some(path) = names::moved(&file.path, from, to) {
-                file.path = path;
-            }
-        }
+        self.track.renamed(from, to);
         Ok(())
     }
 
@@ -1429,10 +1311,9 @@ impl Io for UringIo {
     }
 
     fn submit(&mut self, ticket: Ticket, op: Op) -> Result<(), Op> {
-        if self.in_flight >= self.config.queue_depth {
+        if !self.track.admit(self.config.queue_depth) {
             return Err(op);
         }
-        self.in_flight += 1;
         match op {
             Op::Write { file, at, bytes } => {
                 self.submit_write(ticket, file, at, bytes);
@@ -1451,33 +1332,26 @@ impl Io for UringIo {
         match wait {
             Wait::Poll => self.turn(Enter::Now)?,
             Wait::Block => {
-                if self.ready.is_empty() {
+                if !self.track.has_ready() {
                     self.do_here()?;
                 }
                 self.turn(Enter::Now)?;
-                while self.ready.is_empty() && self.is_busy() {
+                while !self.track.has_ready() && self.is_busy() {
                     self.turn(Enter::One)?;
                 }
             }
             Wait::Park(limit) => self.park(limit)?,
         }
-        for item in self.ready.drain(..) {
-            self.writes.end(&item);
-            self.in_flight -= 1;
-            done.push(item);
-        }
+        self.track.deliver(done);
         Ok(())
     }
 
     fn put_back(&mut self, done: Vec<Done>) {
-        self.in_flight += done.len();
-        for item in done.into_iter().rev() {
-            self.ready.push_front(item);
-        }
+        self.track.put_back(done);
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight
+        self.track.in_flight()
     }
 
     fn waker(&self) -> IoWaker {
