@@ -222,14 +222,20 @@ impl UnifiedLog {
     }
 
     /// Closes every file, if everything is durable, so that the log may go on with another [`Io`]: see
-    /// [`LocalLog::detach`].
+    /// [`LocalLog::detach`]. A producer snapshot that is under way is ended.
     ///
     /// # Errors
     /// [`ChangeError::Log`]; the partition is then offline.
     pub fn detach(&mut self, io: &mut dyn Io) -> Result<bool, ChangeError> {
         self.check_online()?;
         let detached = self.log.detach(io);
-        self.or_offline(detached)
+        let detached = self.or_offline(detached)?;
+        if detached {
+            self.end_snapshot(io);
+            // Their completions come here no more, and the other one may give their numbers to other files.
+            self.abandoned.clear();
+        }
+        Ok(detached)
     }
 
     /// Syncs everything appended so far and publishes it, blocking: for stops.

@@ -66,6 +66,39 @@ fn n_snap_3_appends_go_on_while_a_snapshot_is_written() {
     assert_equal_state(&reopened.producers(), &state, "from the snapshot and the bytes behind it");
 }
 
+/// A stop closes logs by threads with a disk access of their own: what the first one has open is not theirs.
+#[test]
+fn a_snapshot_under_way_is_ended_before_the_log_goes_on_with_another_disk_access() {
+    for steps in 0..14 {
+        let bench = Bench::new(17).segment_bytes(700);
+        let mut open = bench.open_unclean();
+        let mut sequence = 0;
+        while !open.log.is_writing_snapshot() {
+            append(&mut open, data(Some((5, 0, sequence)), false, 1, 100));
+            sequence += 1;
+        }
+        open.sync();
+        for step in 0..steps {
+            open.log.snapshot_step(&mut *open.io);
+            // The last one is left in flight.
+            if step + 1 < steps {
+                take(&mut open);
+            }
+        }
+        assert!(open.log.detach(&mut *open.io).unwrap());
+        assert!(!open.log.is_writing_snapshot());
+        let state = open.producers();
+        let Open { log, io, .. } = open;
+        let mut other = bench.disk.io();
+        log.close(&mut other).unwrap();
+        drop(io);
+        assert!(!bench.disk.files().iter().any(|path| is_tmp(path)), "{steps} steps");
+        let reopened = bench.open_clean();
+        assert_equal_state(&reopened.producers(), &state, &format!("{steps} steps"));
+        assert_eq!(snapshots(&reopened.log).last(), Some(&i64::from(sequence)), "{steps} steps");
+    }
+}
+
 /// Five segments; at each roll a snapshot, of which a step is done behind every second append. A barrier, an open
 /// transaction and a cut among them.
 fn live(open: &mut Open) {
