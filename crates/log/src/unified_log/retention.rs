@@ -85,10 +85,11 @@ impl UnifiedLog {
         Ok(())
     }
 
-    /// Whether segments lie wholly below the log start.
+    /// Whether segments lie wholly below the log start that may go: not those that wait for a snapshot.
     #[must_use]
     pub fn has_segments_below_start(&self) -> bool {
-        self.log.segments().nth(1).is_some_and(|second| second.base_offset() <= self.log_start_offset)
+        let below = self.log_start_offset.min(self.needed_from());
+        self.log.segments().nth(1).is_some_and(|second| second.base_offset() <= below)
     }
 
     /// Deletes the oldest segments that may go, at most `most` of them.
@@ -97,7 +98,7 @@ impl UnifiedLog {
     /// `retention.bytes` without it; when its largest timestamp is more than `retention.ms` ago (of a segment without
     /// timestamps its file's age counts). None goes that reaches above the high watermark. The active segment is left for
     /// a new one first. The log start moves before anything is removed. None goes that a start would need to know the
-    /// producers: where no snapshot behind it is durable yet, it waits for the next call.
+    /// producers: where no snapshot behind it is durable yet, it waits for the call after that.
     ///
     /// Cost: some syncs for each segment that goes; a look at one index of the first that stays.
     ///
@@ -194,19 +195,25 @@ impl UnifiedLog {
         stamp.is_some_and(|stamp| u64::try_from(now.get().saturating_sub(stamp)).is_ok_and(|age| age > limit))
     }
 
-    /// Where the newest snapshot ends: from there on, a start needs the batches to know the producers (law R4). Begins a
-    /// snapshot at the end of a log to which nothing is appended any more, if it needs one.
+    /// Where the newest snapshot ends: from there on, a start needs the batches to know the producers (law R4).
     ///
     /// Where snapshots fail, on a full disk for one, segments go all the same: else nothing would ever make room.
-    fn deletable_below(&mut self) -> Offset {
+    fn needed_from(&self) -> Offset {
         if self.psm.producer_count() == 0 || self.snapshot_failed {
             return Offset::MAX;
         }
+        self.file.snapshots().map(|(at, _)| at).max().unwrap_or(Offset::ZERO)
+    }
+
+    /// The same, and begins a snapshot at the end of a log to which nothing is appended any more, if it needs one.
+    fn deletable_below(&mut self) -> Offset {
         let end = self.log.log_end_offset();
-        if self.log.segments().last().is_some_and(|active| active.base_offset() == end) {
+        if self.needed_from() < end
+            && self.log.segments().last().is_some_and(|active| active.base_offset() == end)
+        {
             self.begin_snapshot(end);
         }
-        self.file.snapshots().map(|(at, _)| at).max().unwrap_or(Offset::ZERO)
+        self.needed_from()
     }
 
     /// Deletes the segments wholly below `offset`, which is not above the log start, with what is known of them, but none

@@ -485,7 +485,10 @@ fn a_log_start_that_moves_keeps_the_segments_that_a_start_would_need() {
     let end = open.log.log_end_offset();
     open.log.advance_log_start(&mut *open.io, end).unwrap();
     assert_eq!((start(&open), bases(&open.log)[0]), (end.get(), 0));
+    // Whoever asks again and again until none are left does not ask for these.
+    assert!(!open.log.has_segments_below_start());
     open.log.finish_snapshot(&mut *open.io);
+    assert!(open.log.has_segments_below_start());
     open.log.delete_old_segments(&mut *open.io, NOW, DeletionScope::BelowLogStart, 9).unwrap();
     assert_ne!(bases(&open.log)[0], 0);
     let state = open.producers();

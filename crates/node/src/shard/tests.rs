@@ -661,6 +661,50 @@ async fn old_segments_are_deleted_by_the_clock_and_not_while_they_are_mirrored()
     shards.stop().await;
 }
 
+/// Segments that waited for a snapshot of the producers go once it is durable, and not at the next look by the clock.
+#[tokio::test]
+async fn old_segments_that_waited_for_a_snapshot_go_behind_it() {
+    let disk = disk(36);
+    let open_io: OpenIo = {
+        let disk = disk.clone();
+        Box::new(move || Ok(Box::new(disk.io())))
+    };
+    let seldom = ShardConfig { retention_interval: Duration::from_secs(3_600), ..often() };
+    let shards = Shards::start(vec![open_io], seldom, TailMemory::new(1 << 20)).unwrap();
+    let handle = open(&shards, hourly(1)).await;
+    let producer = weir_format::ProducerId::new(7).unwrap();
+    for sequence in 0..3 {
+        let batch = BatchBuilder::new()
+            .producer(producer, weir_format::ProducerEpoch::ZERO, weir_format::Sequence::new(sequence))
+            .record(crate::clock::now(), None, Some(&[b'v'; 130]))
+            .build()
+            .unwrap();
+        handle.append_client(batch, Acks::Durable).await.unwrap();
+    }
+    // Both are there at once: the snapshot behind the first segment, and the wish to delete that.
+    let moved = handle.advance_log_start(Offset::new(2).unwrap()).await.unwrap();
+    assert_eq!(moved.log_start_offset.get(), 2);
+    for _ in 0..100 {
+        if handle.stats().await.unwrap().segment_count == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(handle.stats().await.unwrap().segment_count, 1);
+    // The same by time: its records are of long ago.
+    let handle = open(&shards, hourly(2)).await;
+    for sequence in 0..3 {
+        let batch = BatchBuilder::new()
+            .producer(producer, weir_format::ProducerEpoch::ZERO, weir_format::Sequence::new(sequence))
+            .record(TimestampMs::new(1_000), None, Some(&[b'v'; 130]))
+            .build()
+            .unwrap();
+        handle.append_client(batch, Acks::Durable).await.unwrap();
+    }
+    assert!(starts_at(&handle, 3).await, "{:?}", handle.view());
+    shards.stop().await;
+}
+
 #[tokio::test]
 async fn records_are_deleted_for_clients_but_not_of_a_mirror() {
     let disk = disk(32);

@@ -412,6 +412,8 @@ impl Shard {
         }
         slot.snapshotting = false;
         self.snapshots.pop_front();
+        // Old segments may have waited for it.
+        self.look_for_old_segments(id);
         !self.snapshots.is_empty()
     }
 
