@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_segment::checkpoint::OffsetCheckpoint;
+use weir_segment::checkpoint::{OffsetCheckpoint, ReadFileError};
 use weir_segment::io::{Io, IoError, durable};
 use weir_segment::layout::{
     DirectoryName, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES,
@@ -450,12 +450,18 @@ fn read_dir(path: PathBuf, id: Uuid, lock: File, io: &mut dyn Io) -> Result<LogD
 /// they could not be opened, keep what the files say of them.
 ///
 /// # Errors
-/// The first file that could not be replaced; those before it were.
+/// The first file that could not be read or replaced; those before it were replaced, or none.
 pub fn write_checkpoints(io: &mut dyn Io, log_dir: &Path, points: &[LogPoints]) -> Result<(), IoError> {
-    let mut old = |name: &str| OffsetCheckpoint::read(io, &log_dir.join(name)).unwrap_or_default();
-    let mut recovery = old(RECOVERY_POINT_CHECKPOINT);
-    let mut starts = old(LOG_START_CHECKPOINT);
-    let mut watermarks = old(HIGH_WATERMARK_CHECKPOINT);
+    let mut old = |name: &str| match OffsetCheckpoint::read(io, &log_dir.join(name)) {
+        Ok(found) => Ok(found),
+        // What is not read would be lost by writing the rest.
+        Err(ReadFileError::Io(error)) => Err(error),
+        // A start has said what is wrong with it, and went without it.
+        Err(_) => Ok(OffsetCheckpoint::default()),
+    };
+    let mut recovery = old(RECOVERY_POINT_CHECKPOINT)?;
+    let mut starts = old(LOG_START_CHECKPOINT)?;
+    let mut watermarks = old(HIGH_WATERMARK_CHECKPOINT)?;
     for point in points.iter().filter(|point| point.log_dir == log_dir) {
         let partition = TopicPartition::new(point.topic.as_str(), point.id.partition);
         recovery.offsets.insert(partition.clone(), point.recovery_point);

@@ -129,8 +129,8 @@ pub struct Node {
     /// How many partitions each log directory has.
     placement: tokio::sync::Mutex<Vec<usize>>,
     advertised: std::sync::OnceLock<Address>,
-    /// Who writes the checkpoint files: what is written later is not older.
-    checkpoints: tokio::sync::Mutex<()>,
+    /// The log starts that stand in the checkpoint files, held by whoever writes those: what is written later is not older.
+    checkpoints: tokio::sync::Mutex<HashMap<PartitionId, Offset>>,
     /// Partitions whose leader epoch must still be raised before clients may write.
     owed_epochs: std::sync::Mutex<Vec<(PartitionHandle, Leadership)>>,
 }
@@ -210,7 +210,7 @@ impl Node {
             partitions: RwLock::new(HashMap::new()),
             placement: tokio::sync::Mutex::new(placement),
             advertised: std::sync::OnceLock::new(),
-            checkpoints: tokio::sync::Mutex::new(()),
+            checkpoints: tokio::sync::Mutex::new(HashMap::new()),
             owed_epochs: std::sync::Mutex::new(Vec::new()),
         });
         let helper = HelperIo { wanted, limits: IoConfig::default().with_max_open_files(HELPER_FILES) };
@@ -619,27 +619,58 @@ impl Node {
         Ok(())
     }
 
-    /// Writes the checkpoint files of every log directory.
+    /// Writes the checkpoint files of every log directory; whether all of them were. What the disk refuses is logged.
     ///
     /// # Errors
-    /// [`PartitionError::ShutDown`]; what the disk refuses is logged.
-    pub async fn write_checkpoints(&self) -> Result<(), PartitionError> {
-        let _only = self.checkpoints.lock().await;
+    /// [`PartitionError::ShutDown`].
+    pub async fn write_checkpoints(&self) -> Result<bool, PartitionError> {
+        let mut written = self.checkpoints.lock().await;
+        self.write_checkpoints_and_note(&mut written).await
+    }
+
+    /// Makes log starts durable that were moved; which of them are. One write serves all who ask at the same time.
+    ///
+    /// # Errors
+    /// [`PartitionError::ShutDown`].
+    pub async fn write_log_starts(
+        &self,
+        moved: &[(PartitionId, Offset)],
+    ) -> Result<Vec<bool>, PartitionError> {
+        let mut written = self.checkpoints.lock().await;
+        let stands = |written: &HashMap<PartitionId, Offset>, (id, start): &(PartitionId, Offset)| {
+            *start == Offset::ZERO || written.get(id).is_some_and(|found| found >= start)
+        };
+        if !moved.iter().all(|moved| stands(&written, moved)) {
+            self.write_checkpoints_and_note(&mut written).await?;
+        }
+        Ok(moved.iter().map(|moved| stands(&written, moved)).collect())
+    }
+
+    async fn write_checkpoints_and_note(
+        &self,
+        written: &mut HashMap<PartitionId, Offset>,
+    ) -> Result<bool, PartitionError> {
         let mut points = Vec::new();
         for shard in self.shards.all() {
             points.extend(shard.points().await?);
         }
         let dirs: Vec<PathBuf> = self.dirs.iter().map(|dir| dir.path.clone()).collect();
         let shard = &self.shards.all()[0];
-        shard
-            .run_io(move |io| {
-                for dir in &dirs {
-                    if let Err(error) = write_checkpoints(io, dir, &points) {
-                        tracing::warn!(dir = %dir.display(), error = describe(&error), "checkpoints not written");
-                    }
+        let write = move |io: &mut dyn Io| {
+            let is_written = |dir: &PathBuf| match write_checkpoints(io, dir, &points) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(dir = %dir.display(), error = describe(&error), "checkpoints not written");
+                    false
                 }
-            })
-            .await
+            };
+            let (done, failed): (Vec<PathBuf>, Vec<PathBuf>) = dirs.into_iter().partition(is_written);
+            points.retain(|point| done.contains(&point.log_dir));
+            (points, failed.is_empty())
+        };
+        let (points, all) = shard.run_io(write).await?;
+        written.extend(points.iter().map(|point| (point.id, point.log_start_offset)));
+        Ok(all)
     }
 
     /// Writes the checkpoint files every now and then, until the node stops; only what changed
@@ -660,9 +691,11 @@ impl Node {
             if now == last {
                 continue;
             }
-            last = now;
-            if self.write_checkpoints().await.is_err() {
-                return;
+            match self.write_checkpoints().await {
+                Ok(true) => last = now,
+                // What the disk refused is tried again.
+                Ok(false) => {}
+                Err(_) => return,
             }
         }
     }

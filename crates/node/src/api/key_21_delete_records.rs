@@ -1,7 +1,8 @@
 //! DeleteRecords: moves the log starts of partitions.
 //!
 //! What lies below a log start is not readable any more as soon as it is moved, and its segments are deleted soon after. It
-//! is answered once the log starts are in `log-start-offset-checkpoint`, so that they do not move back.
+//! is answered once the log starts are in `log-start-offset-checkpoint`, so that they do not move back. Where they cannot be
+//! written down the answer is an error that clients retry: then it is not known whether a restart still has the records.
 
 use weir_format::Offset;
 use weir_wire::ErrorCode;
@@ -10,6 +11,7 @@ use weir_wire::msg::{DeleteRecordsRequest, DeleteRecordsResponse};
 
 use super::{Call, TopicRef, find_partition};
 use crate::error_code;
+use crate::metadata::PartitionId;
 use crate::node::Node;
 use crate::shard::describe;
 
@@ -22,7 +24,7 @@ const INTERNAL_TOPICS: [&str; 3] = ["__consumer_offsets", "__transaction_state",
 
 pub(super) async fn handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse {
     let mut response = DeleteRecordsResponse::default();
-    let mut has_moved = false;
+    let mut moved = Vec::new();
     for topic in request.topics {
         let mut answer = DeleteRecordsTopicResult::default();
         for partition in &topic.partitions {
@@ -31,9 +33,9 @@ pub(super) async fn handle(call: Call, request: DeleteRecordsRequest) -> DeleteR
             result.low_watermark = NO_LOW_WATERMARK;
             let index = partition.partition_index;
             match delete(&call.node, topic.name.as_str(), index, partition.offset).await {
-                Ok(log_start_offset) => {
+                Ok((id, log_start_offset)) => {
                     result.low_watermark = log_start_offset.get();
-                    has_moved = true;
+                    moved.push((id, log_start_offset));
                 }
                 Err(code) => result.error_code = code.get(),
             }
@@ -42,14 +44,26 @@ pub(super) async fn handle(call: Call, request: DeleteRecordsRequest) -> DeleteR
         answer.name = topic.name;
         response.topics.push(answer);
     }
-    if has_moved && let Err(error) = call.node.write_checkpoints().await {
-        tracing::warn!(error = describe(&error), "log starts moved, and not written down");
+    let written = call.node.write_log_starts(&moved).await;
+    let code = written.as_ref().map_or_else(error_code::of_partition, |_| ErrorCode::KAFKA_STORAGE_ERROR);
+    let mut is_written = written.unwrap_or_default().into_iter();
+    let results = response.topics.iter_mut().flat_map(|topic| &mut topic.partitions);
+    for result in results.filter(|result| result.error_code == ErrorCode::NONE.get()) {
+        if !is_written.next().unwrap_or(false) {
+            result.low_watermark = NO_LOW_WATERMARK;
+            result.error_code = code.get();
+        }
     }
     response
 }
 
 /// Kafka: `ReplicaManager.deleteRecordsOnLocalLog`, `Partition.deleteRecordsOnLeader`.
-async fn delete(node: &Node, topic: &str, partition: i32, before: i64) -> Result<Offset, ErrorCode> {
+async fn delete(
+    node: &Node,
+    topic: &str,
+    partition: i32,
+    before: i64,
+) -> Result<(PartitionId, Offset), ErrorCode> {
     if INTERNAL_TOPICS.contains(&topic) {
         return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
     }
@@ -67,5 +81,5 @@ async fn delete(node: &Node, topic: &str, partition: i32, before: i64) -> Result
         tracing::debug!(topic, partition, error = describe(&error), "records not deleted");
         error_code::of_partition(&error)
     })?;
-    Ok(view.log_start_offset)
+    Ok((handle.id(), view.log_start_offset))
 }

@@ -1,8 +1,10 @@
 //! DeleteRecords and retention, as clients meet them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_format::{BatchBuilder, TimestampMs};
+use weir_node::config::{Config, Overrides};
 use weir_node::metadata::{Change, Leadership, PartitionId, ReadOnly};
 use weir_wire::msg::DeleteRecordsRequest;
 use weir_wire::msg::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
@@ -82,6 +84,79 @@ async fn records_that_may_not_be_deleted_are_not() {
     inner.commit(Change { partitions, ..Change::default() }).await.unwrap();
     assert_eq!(delete(&mut client, "mirrored", 1).await, (ErrorCode::POLICY_VIOLATION, -1));
     assert_eq!(client.values("mirrored", 0).await, ["a"]);
+}
+
+/// What is acknowledged must survive a crash: a log start that is not written down is not answered as moved.
+#[tokio::test]
+async fn a_log_start_that_cannot_be_written_down_is_not_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths: Vec<PathBuf> = ["a", "b"].iter().map(|name| dir.path().join(name)).collect();
+    let dirs = format!("log.dirs={},{}", paths[0].display(), paths[1].display());
+    let set = vec![dirs, "listeners=127.0.0.1:0".to_owned()];
+    let config = Config::load(&Overrides { set, ..Overrides::default() }).unwrap();
+    let node = TestNode::start_config(config).await;
+    let mut client = node.connect().await;
+    // One in each directory.
+    client.create_topic("t", 1, &[]).await;
+    client.create_topic("u", 1, &[]).await;
+    for topic in ["t", "u"] {
+        for value in ["a", "b", "c", "d"] {
+            client.produce(topic, batch(&[value]), -1).await;
+        }
+    }
+    let home = paths.iter().find(|path| path.join("t-0").exists()).unwrap();
+    assert!(!home.join("u-0").exists());
+    let in_the_way = home.join("log-start-offset-checkpoint.tmp");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let mut both = delete_records("t", 0, 2);
+    both.topics.extend(delete_records("u", 0, 2).topics);
+    // Asked again it is not written down either, though it has not to be moved any more.
+    for before in [2, 1] {
+        both.topics.iter_mut().for_each(|topic| topic.partitions[0].offset = before);
+        let response = client.call(&both).await;
+        let found = response.topics.iter().map(|topic| {
+            let found = &topic.partitions[0];
+            (topic.name.as_str(), ErrorCode::new(found.error_code), found.low_watermark)
+        });
+        let expected = [("t", ErrorCode::KAFKA_STORAGE_ERROR, -1), ("u", ErrorCode::NONE, 2)];
+        assert_eq!(found.collect::<Vec<_>>(), expected, "{before}");
+    }
+    assert!(ErrorCode::KAFKA_STORAGE_ERROR.is_retriable());
+    std::fs::remove_dir(&in_the_way).unwrap();
+    assert_eq!(delete(&mut client, "t", 2).await, (ErrorCode::NONE, 2));
+    let checkpoint = std::fs::read_to_string(home.join("log-start-offset-checkpoint")).unwrap();
+    assert_eq!(checkpoint, "0\n1\nt 0 2\n");
+    // What stands there is not written again.
+    std::fs::create_dir(&in_the_way).unwrap();
+    assert_eq!(delete(&mut client, "t", 1).await, (ErrorCode::NONE, 2));
+    assert_eq!(delete(&mut client, "t", 3).await, (ErrorCode::KAFKA_STORAGE_ERROR, -1));
+    std::fs::remove_dir(&in_the_way).unwrap();
+    assert!(node.server.stop().await);
+}
+
+/// What the disk refused is written later, also if nothing else happens meanwhile.
+#[tokio::test]
+async fn checkpoints_that_could_not_be_written_are_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let set = ["log.flush.offset.checkpoint.interval.ms=1000"];
+    let node = TestNode::start_with(&data, &set).await;
+    let mut client = node.connect().await;
+    client.create_topic("t", 1, &[]).await;
+    let in_the_way = data.join("recovery-point-offset-checkpoint.tmp");
+    std::fs::create_dir(&in_the_way).unwrap();
+    client.produce("t", batch(&["a"]), -1).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let written =
+        || std::fs::read_to_string(data.join("recovery-point-offset-checkpoint")).unwrap_or_default();
+    for _ in 0..50 {
+        if written() == "0\n1\nt 0 1\n" {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{:?}", written());
 }
 
 /// The topic's own settings count, and no configuration of a mirrored topic deletes anything.
