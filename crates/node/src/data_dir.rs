@@ -173,8 +173,8 @@ pub struct LogDir {
     pub recovery_points: OffsetCheckpoint,
     /// Where the logs start.
     pub log_starts: OffsetCheckpoint,
-    /// Partitions found in it, with their topic's id where that can be read.
-    pub found: Vec<(TopicPartition, Option<Uuid>)>,
+    /// Partitions found in it, with what they say of their topic's id.
+    pub found: Vec<(TopicPartition, FoundId)>,
     _lock: File,
 }
 
@@ -183,6 +183,20 @@ impl LogDir {
     pub fn side_dir(&self) -> PathBuf {
         Config::side_dir(&self.path)
     }
+}
+
+/// The id of its topic that a partition's directory says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FoundId {
+    /// `partition.metadata` has it.
+    Known(Uuid),
+    /// There is no `partition.metadata`.
+    Missing,
+    /// There is one, and it cannot be read.
+    Unreadable {
+        /// Why.
+        reason: String,
+    },
 }
 
 /// Everything that a start found.
@@ -432,11 +446,9 @@ fn read_dir(path: PathBuf, id: Uuid, lock: File, io: &mut dyn Io) -> Result<LogD
         match DirectoryName::parse(&name) {
             DirectoryName::Partition(partition) => {
                 let topic_id = match PartitionMetadata::read(io, &entry) {
-                    Ok(metadata) => metadata.map(|metadata| metadata.topic_id),
-                    Err(error) => {
-                        tracing::warn!(dir = %entry.display(), error = describe(&error), "partition.metadata is unreadable");
-                        None
-                    }
+                    Ok(Some(metadata)) => FoundId::Known(metadata.topic_id),
+                    Ok(None) => FoundId::Missing,
+                    Err(error) => FoundId::Unreadable { reason: describe(&error) },
                 };
                 found.push((partition, topic_id));
             }

@@ -1,6 +1,6 @@
 //! A node: its directories, its metadata, its shards and its partitions, from start to stop.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use weir_segment::{CleanShutdown, PartitionMetadata, SegmentConfig};
 
 use crate::clock;
 use crate::config::{Address, Config, Flush, IoBackend};
-use crate::data_dir::{DataDirError, DataDirs, LogDir, write_checkpoints};
+use crate::data_dir::{DataDirError, DataDirs, FoundId, LogDir, write_checkpoints};
 use crate::loading::{self, HelperIo, Job, Loaded, Starting};
 use crate::metadata::{Change, Leadership, Metadata, MetadataError, PartitionId, Topic};
 use crate::shard::{
@@ -264,25 +264,48 @@ impl Node {
             }
         }
         let mut homes: HashMap<PartitionId, usize> = HashMap::new();
-        let mut doubled: Vec<PartitionId> = Vec::new();
+        // Offline, and why was said.
+        let mut explained: HashSet<PartitionId> = HashSet::new();
         for (place, dir) in self.dirs.iter().enumerate() {
             for (partition, topic_id) in &dir.found {
                 let expected = known.get(&(partition.topic.clone(), partition.partition));
                 let path = dir.path.join(partition.to_string());
-                match (expected, topic_id) {
-                    (Some(expected), Some(found)) if expected == found => {
-                        let id = PartitionId { topic_id: *found, partition: partition.partition };
+                let id = expected
+                    .map(|topic_id| PartitionId { topic_id: *topic_id, partition: partition.partition });
+                match (id, topic_id) {
+                    (Some(id), FoundId::Known(found)) if id.topic_id == *found => {
                         if let Some(other) = homes.insert(id, place) {
                             tracing::error!(
                                 dir = %path.display(), other = %self.dirs[other].path.display(),
                                 "a partition is in two log directories: offline, both left untouched; move the \
                                  copy that is not wanted out of its log directory"
                             );
-                            doubled.push(id);
+                            explained.insert(id);
                         }
                     }
+                    (Some(id), FoundId::Missing) => {
+                        tracing::error!(
+                            dir = %path.display(),
+                            "nothing says whose log this is: offline, left untouched; if it is not a copy from \
+                             elsewhere, write the lines \"version: 0\" and \"topic_id: {}\" into its \
+                             {PARTITION_METADATA} and start again",
+                            id.topic_id
+                        );
+                        explained.insert(id);
+                    }
+                    (Some(id), FoundId::Unreadable { reason }) => {
+                        tracing::error!(
+                            dir = %path.display(), reason,
+                            "{PARTITION_METADATA} cannot be read: offline, left untouched; check its permissions \
+                             and the disk, and start again"
+                        );
+                        explained.insert(id);
+                    }
                     (_, found) => {
-                        let found = found.map_or_else(|| "none".to_owned(), |id| id.to_string());
+                        let found = match found {
+                            FoundId::Known(id) => id.to_string(),
+                            FoundId::Missing | FoundId::Unreadable { .. } => "unknown".to_owned(),
+                        };
                         tracing::error!(
                             dir = %path.display(), topic_id = found,
                             "stray partition: the metadata store does not know it; left untouched"
@@ -291,20 +314,22 @@ impl Node {
                 }
             }
         }
-        for id in doubled {
-            // Which of them has what was acknowledged, nobody knows here.
-            homes.remove(&id);
+        for id in &explained {
+            // Of a copy and its original, nobody knows here which has what was acknowledged.
+            homes.remove(id);
         }
         let mut handles = Vec::new();
         let mut jobs: Vec<VecDeque<Job>> = self.dirs.iter().map(|_| VecDeque::new()).collect();
         for topic in self.metadata.topics() {
             for id in topic.partition_ids() {
                 let Some(place) = homes.get(&id) else {
-                    let name = format!("{}-{}", topic.name, id.partition);
-                    tracing::error!(
-                        partition = name,
-                        "its directory is missing: offline, not made anew (law O3)"
-                    );
+                    if !explained.contains(&id) {
+                        let name = format!("{}-{}", topic.name, id.partition);
+                        tracing::error!(
+                            partition = name,
+                            "its directory is missing: offline, not made anew; put it back while the node is stopped"
+                        );
+                    }
                     continue;
                 };
                 let spec = self.spec(&topic, id, &self.dirs[*place]);

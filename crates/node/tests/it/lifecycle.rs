@@ -1,6 +1,6 @@
 //! Starts and stops, clean and otherwise.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -11,8 +11,8 @@ use weir_wire::msg::MetadataRequest;
 use weir_wire::msg::metadata_request::MetadataRequestTopic;
 
 use crate::support::{
-    Client, Process, TestNode, batch, fetch_request, idempotent, offsets_and_epochs, serve_fails,
-    serve_until_said,
+    Client, Process, TestNode, batch, fetch_request, idempotent, log_of_a_start, offsets_and_epochs,
+    serve_fails, serve_until_said,
 };
 
 const MARKER: &str = ".kafka_cleanshutdown";
@@ -251,6 +251,38 @@ async fn strays_are_left_alone_and_a_lost_directory_is_not_made_anew() {
     let response = client.call(&request).await;
     assert_eq!(ErrorCode::new(response.topics[0].error_code), ErrorCode::KAFKA_STORAGE_ERROR);
     assert_eq!(std::fs::read(stray.join("00000000000000000000.log")).unwrap(), b"precious");
+}
+
+/// At three in the morning "its directory is missing" is the wrong word for one that is there.
+#[tokio::test]
+async fn a_directory_that_does_not_say_whose_it_is_is_named_with_a_remedy_that_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let node = TestNode::start(&path).await;
+    let mut client = node.connect().await;
+    client.create_topic("t", 1, &[]).await;
+    client.produce("t", batch(&["a"]), -1).await;
+    assert!(node.server.stop().await);
+    let metadata = path.join("t-0/partition.metadata");
+    std::fs::write(&metadata, "topic_id: what\n").unwrap();
+    let log = |path: PathBuf| tokio::task::spawn_blocking(move || log_of_a_start(&path));
+    let said = log(path.clone()).await.unwrap();
+    assert!(said.contains("partition.metadata cannot be read: offline, left untouched"), "{said}");
+    std::fs::remove_file(&metadata).unwrap();
+    let said = log(path.clone()).await.unwrap();
+    assert!(said.contains("nothing says whose log this is: offline, left untouched"), "{said}");
+    assert!(!said.contains("stray") && !said.contains("is missing"), "{said}");
+    // The remedy, word for word.
+    let lines: Vec<&str> = said.split('"').filter(|part| part.contains(": ")).collect();
+    let lines: Vec<&str> = lines
+        .into_iter()
+        .filter(|part| part.starts_with("version") || part.starts_with("topic_id"))
+        .collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    std::fs::write(&metadata, format!("{}\n{}\n", lines[0], lines[1])).unwrap();
+    let node = TestNode::start(&path).await;
+    assert_eq!(node.connect().await.values("t", 0).await, ["a"]);
+    assert!(node.server.stop().await);
 }
 
 #[tokio::test]

@@ -147,6 +147,21 @@ pub(crate) fn serve_until_said(dir: &Path, set: &[&str], text: &str) -> Child {
     child
 }
 
+/// What a start logs until it is ready; then the node is stopped.
+pub(crate) fn log_of_a_start(dir: &Path) -> String {
+    let mut child = command("127.0.0.1:0", dir, &[]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains(" ready ") {
+        assert!(log.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
+    std::io::Read::read_to_string(&mut log, &mut said).unwrap();
+    child.wait().unwrap();
+    said
+}
+
 /// Runs `weir serve` where it must end by itself: exit code and standard error.
 pub(crate) fn serve_fails(dir: &Path, set: &[&str]) -> (i32, String) {
     let output = command("127.0.0.1:0", dir, set).output().unwrap();
