@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -90,6 +91,8 @@ pub struct Starting {
     began: Mutex<Option<Instant>>,
     #[cfg(test)]
     pub(crate) interrupt_after: Mutex<Option<usize>>,
+    #[cfg(test)]
+    pub(crate) panic_at: Mutex<Option<i32>>,
 }
 
 impl Starting {
@@ -265,23 +268,43 @@ fn unflushed_bytes(io: &mut dyn Io, spec: &PartitionSpec) -> Result<u64, IoError
 /// What one thread does until nothing is left to load, or it is to end.
 fn load_some(
     jobs: &Mutex<VecDeque<Job>>,
-    io: &HelperIo,
+    helper: &HelperIo,
     starting: &Starting,
     results: &mpsc::UnboundedSender<Loaded>,
 ) {
-    let mut io = match io.open() {
-        Ok(io) => io,
-        Err(error) => {
-            // Others may have one.
-            tracing::error!(error = describe(&error), "a thread that loads partitions has no disk access");
-            return;
-        }
-    };
+    let mut io = None;
     while !starting.is_interrupted() {
+        let mut open = match io.take().map_or_else(|| helper.open(), Ok) {
+            Ok(open) => open,
+            Err(error) => {
+                // Others may have one.
+                tracing::error!(
+                    error = describe(&error),
+                    "a thread that loads partitions has no disk access"
+                );
+                return;
+            }
+        };
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let Some(job) = next else { return };
-        let Some(loaded) = load_one(&mut *io, job, starting) else { return };
-        if results.send(loaded).is_err() {
+        let Some(Job { mut spec, announced, bytes }) = next else { return };
+        let loading = AssertUnwindSafe(|| load_one(&mut *open, &mut spec, bytes, starting));
+        let log = match catch_unwind(loading) {
+            Ok(Some(log)) => {
+                io = Some(open);
+                log
+            }
+            Ok(None) => return,
+            // A mistake of ours that one log brings to light takes no other one along. The disk access may be in the
+            // middle of something, so another one goes on.
+            Err(_) => Err("its load panicked, which is a mistake of weir's: please report it".to_owned()),
+        };
+        let log = log.map_err(|reason| {
+            let (topic, partition) = (spec.topic.as_str(), spec.id.partition);
+            tracing::error!(topic, partition, reason, "partition is offline");
+            Arc::from(reason)
+        });
+        starting.loaded(log.is_err());
+        if results.send(Loaded { spec, announced, log }).is_err() {
             return;
         }
     }
@@ -320,8 +343,17 @@ impl Watch for JobWatch<'_> {
 }
 
 /// Loads one partition; `None` if it was interrupted.
-fn load_one(io: &mut dyn Io, job: Job, starting: &Starting) -> Option<Loaded> {
-    let Job { mut spec, announced, bytes } = job;
+fn load_one(
+    io: &mut dyn Io,
+    spec: &mut PartitionSpec,
+    bytes: u64,
+    starting: &Starting,
+) -> Option<Result<Box<UnifiedLog>, String>> {
+    #[cfg(test)]
+    {
+        let panics = *starting.panic_at.lock().unwrap() == Some(spec.id.partition);
+        assert!(!panics, "a test wants it");
+    }
     spec.options.now = clock::now();
     let (topic, partition) = (spec.topic.as_str(), spec.id.partition);
     let mut watch = JobWatch { starting, bytes, told: 0, began: now() };
@@ -342,13 +374,8 @@ fn load_one(io: &mut dyn Io, job: Job, starting: &Starting) -> Option<Loaded> {
         }
         Err(error) => Err(describe(&error)),
     };
-    let log = log.map_err(|reason| {
-        tracing::error!(topic, partition, reason, "partition is offline");
-        Arc::from(reason)
-    });
     watch.tell(bytes);
-    starting.loaded(log.is_err());
-    Some(Loaded { spec, announced, log })
+    Some(log)
 }
 
 /// Says every few seconds how far a start is.
@@ -361,7 +388,75 @@ pub(crate) async fn say_how_far(starting: &Starting) -> std::convert::Infallible
 
 #[cfg(test)]
 mod tests {
+    use weir_format::{LeaderEpoch, Offset, TimestampMs};
+    use weir_log::{LogConfig, OpenOptions};
+
     use super::*;
+    use crate::metadata::{Leadership, PartitionId};
+    use crate::shard::{ShardConfig, Shards};
+    use crate::uuid::Uuid;
+
+    /// One thread has the longest work behind it first; of several, none is left alone with it at the end.
+    #[tokio::test]
+    async fn the_largest_is_loaded_first_and_what_was_closed_cleanly_last() {
+        let root = tempfile::tempdir().unwrap();
+        // The segments of each with their sizes, the recovery point, and whether it was closed cleanly.
+        type Log = (&'static [(i64, usize)], i64, bool);
+        let logs: [Log; 5] = [
+            (&[(0, 2_000)], 0, false),
+            // What lies below the recovery point is not read.
+            (&[(0, 9_000), (5, 1_000)], 7, false),
+            (&[(0, 1_500), (5, 1_500)], 0, false),
+            (&[(0, 50_000)], 0, true),
+            (&[], 0, false),
+        ];
+        let open: crate::shard::OpenIo =
+            Box::new(|| Ok(select(WantedBackend::Pwrite, &IoConfig::default())?.0));
+        let shards = Shards::start(vec![open], ShardConfig::default(), weir_log::TailMemory::new(0)).unwrap();
+        let mut jobs = VecDeque::new();
+        let mut handles = Vec::new();
+        for (number, (segments, recovery_point, clean_shutdown)) in (0..).zip(logs) {
+            let dir = root.path().join(format!("t-{number}"));
+            std::fs::create_dir(&dir).unwrap();
+            for (base, size) in segments {
+                std::fs::write(dir.join(format!("{base:020}.log")), vec![0; *size]).unwrap();
+            }
+            let spec = PartitionSpec {
+                id: PartitionId { topic_id: Uuid([1; 16]), partition: number },
+                topic: "t".to_owned(),
+                log_dir: root.path().to_path_buf(),
+                dir,
+                log: LogConfig::default(),
+                options: OpenOptions {
+                    side_dir: root.path().join(format!("side-{number}")),
+                    clean_shutdown,
+                    recovery_point: Offset::new(recovery_point).unwrap(),
+                    log_start_offset: Offset::ZERO,
+                    now: TimestampMs::new(0),
+                },
+                leadership: Leadership { leader_epoch: LeaderEpoch::ZERO, read_only: None },
+            };
+            let (handle, announced) = shards.all()[0].announce(&spec);
+            handles.push(handle);
+            jobs.push_back(Job::new(spec, announced));
+        }
+        let io = HelperIo { wanted: WantedBackend::Pwrite, limits: IoConfig::default() };
+        let starting = Starting::new();
+        // One that panics is offline as any other that cannot be loaded, and the thread goes on.
+        *starting.panic_at.lock().unwrap() = Some(0);
+        let mut loaded = load(vec![jobs], 1, &io, &starting).unwrap();
+        let (mut order, mut panicked) = (Vec::new(), Vec::new());
+        while let Some(one) = loaded.recv().await {
+            order.push(one.spec.id.partition);
+            panicked.extend(one.log.err().filter(|reason| reason.contains("panicked")));
+        }
+        assert_eq!((order, panicked.len()), (vec![2, 0, 1, 3, 4], 1));
+        assert_eq!(starting.progress().bytes_total, 3_000 + 2_000 + 1_000);
+        assert!(starting.progress().is_done());
+        // The one that panicked has not said how far it was.
+        assert_eq!(starting.progress().bytes_done, 4_000);
+        shards.stop().await;
+    }
 
     #[test]
     fn progress_says_what_is_left_and_how_long_that_takes() {
