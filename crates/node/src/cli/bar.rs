@@ -1,7 +1,7 @@
 //! A bar on the terminal, below the lines of the log, while partitions are loaded.
 
 use std::io::{IsTerminal as _, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::loading::{LoadProgress, Starting};
@@ -15,8 +15,8 @@ const SHOWN_AFTER: Duration = Duration::from_millis(500);
 /// Cells of the bar itself.
 const CELLS: u64 = 20;
 
-/// Columns that every terminal has.
-const COLUMNS: usize = 79;
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
 
 /// Back to the first column, and nothing behind it.
 const CLEAR: &str = "\r\x1b[K";
@@ -31,7 +31,7 @@ pub(super) struct Bar {
 impl Bar {
     /// Draws how far a start is, if standard error is a terminal.
     pub(super) fn on_terminal(starting: &Arc<Starting>) -> Option<Self> {
-        std::io::stderr().is_terminal().then(|| Self::draw(starting))
+        is_terminal().then(|| Self::draw(starting))
     }
 
     fn draw(starting: &Arc<Starting>) -> Self {
@@ -46,7 +46,7 @@ impl Bar {
                     return;
                 }
                 if progress.elapsed.is_some_and(|elapsed| elapsed >= SHOWN_AFTER) {
-                    let _ = write!(std::io::stderr().lock(), "{CLEAR}{}", line(&progress));
+                    let _ = write!(std::io::stderr().lock(), "{CLEAR}{}", line(&progress, columns()));
                 }
             }
         });
@@ -62,8 +62,22 @@ impl Drop for Bar {
     }
 }
 
-/// The bar and what it means, on one line.
-fn line(progress: &LoadProgress) -> String {
+/// Whether standard error is a terminal on which something can be drawn over.
+pub(super) fn is_terminal() -> bool {
+    static IS_TERMINAL: LazyLock<bool> = LazyLock::new(|| {
+        std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    });
+    *IS_TERMINAL
+}
+
+/// Columns of the terminal.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
+}
+
+/// The bar and what it means, on one line: a longer one would be left behind when the next is drawn.
+fn line(progress: &LoadProgress, columns: usize) -> String {
     // After a clean stop nothing is read again: then partitions are what is counted.
     let (done, total) = match progress.bytes_total {
         0 => (as_u64(progress.partitions_done), as_u64(progress.partitions_total)),
@@ -76,7 +90,8 @@ fn line(progress: &LoadProgress) -> String {
     let full = "#".repeat(share(CELLS));
     let empty = "-".repeat(usize::try_from(CELLS).unwrap_or(0).saturating_sub(full.len()));
     let text = format!("[{full}{empty}] {:>3} % {progress}", share(100));
-    text.chars().take(COLUMNS).collect()
+    // Some terminals go to the next line with the last column.
+    text.chars().take(columns.saturating_sub(1)).collect()
 }
 
 fn as_u64(count: usize) -> u64 {
@@ -90,7 +105,7 @@ pub(super) struct LogLines;
 impl Write for LogLines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let stderr = std::io::stderr();
-        if !stderr.is_terminal() {
+        if !is_terminal() {
             return stderr.lock().write(bytes);
         }
         let mut lock = stderr.lock();
@@ -119,12 +134,14 @@ mod tests {
             ..LoadProgress::default()
         };
         let text = "[#####---------------]  25 % 9 of 10 partitions, 1.0 of 4.0 GB, about 3 s left";
-        assert_eq!(line(&progress), text);
+        assert_eq!(line(&progress, 100), text);
         let clean = LoadProgress { bytes_total: 0, bytes_done: 0, ..progress };
-        assert_eq!(line(&clean), "[##################--]  90 % 9 of 10 partitions");
+        assert_eq!(line(&clean, 100), "[##################--]  90 % 9 of 10 partitions");
         let none = LoadProgress::default();
-        assert_eq!(line(&none), "[--------------------]   0 % 0 of 0 partitions");
+        assert_eq!(line(&none, 100), "[--------------------]   0 % 0 of 0 partitions");
         let many = LoadProgress { partitions_total: 1_000_000, partitions_offline: 100_000, ..progress };
-        assert!(line(&many).len() <= COLUMNS);
+        for columns in [1, 20, 80] {
+            assert_eq!(line(&many, columns).len(), columns - 1);
+        }
     }
 }

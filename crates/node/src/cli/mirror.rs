@@ -482,7 +482,8 @@ impl Stop {
             return Err(Failure::usage(format!("--confirm {confirmed} is not the mirror's name, {name}")));
         }
         let topics = self.topics.join(", ");
-        if !std::io::stdin().is_terminal() {
+        // Where the question would not be seen, nobody answers it.
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(Failure::usage(format!(
                 "a stop makes {topics} writable here, and was not confirmed"
             ))

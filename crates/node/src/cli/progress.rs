@@ -1,6 +1,6 @@
 //! What long commands have in common: a bar or lines about how far they are, and an end when somebody asks for it.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub(super) struct Bar {
 impl Bar {
     /// Of so many bytes.
     pub(super) fn new(what: &'static str, total: u64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = super::bar::is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
             let style = ProgressStyle::with_template(
                 "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left",
@@ -155,6 +155,27 @@ pub(super) fn interruptible(
             }
         }
     })
+}
+
+/// The next line of standard input, a terminal; nothing if `stop` is set before somebody has ended it.
+pub(super) fn read_line(stop: &AtomicBool) -> std::io::Result<Option<String>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdin = std::io::stdin();
+    let often = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    while !stop.load(Ordering::Relaxed) {
+        let mut terminal = [PollFd::new(&stdin, PollFlags::IN)];
+        match poll(&mut terminal, Some(&often)) {
+            Err(rustix::io::Errno::INTR) | Ok(0) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => {
+                let mut line = String::new();
+                stdin.read_line(&mut line)?;
+                // Ctrl-C and a line that came at once: the first one counts.
+                return Ok((!stop.load(Ordering::Relaxed)).then_some(line));
+            }
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

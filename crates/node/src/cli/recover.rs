@@ -107,7 +107,7 @@ impl Recover {
         } else {
             self.print(&text, || Value::Null)?;
         }
-        self.ask(&plan, &partition)?;
+        self.ask(&plan, &partition, stop)?;
         let mut watch = Watching { bar: Bar::new("archiving", plan.archived_size()), stop };
         let applied = cut::apply(&mut disk, &plan, &mut watch);
         watch.bar.finish();
@@ -141,7 +141,7 @@ impl Recover {
     }
 
     /// Somebody says yes, or nothing is done.
-    fn ask(&self, plan: &CutPlan, partition: &Partition) -> Result<(), Failure> {
+    fn ask(&self, plan: &CutPlan, partition: &Partition, stop: &AtomicBool) -> Result<(), Failure> {
         if self.confirm.is_some() {
             return Ok(());
         }
@@ -156,12 +156,20 @@ impl Recover {
         let mut error = io::stderr().lock();
         let _ = write!(error, "Cut {} at offset {}? [y/N] ", partition.name, plan.log_end_offset);
         let _ = error.flush();
-        let mut answer = String::new();
-        let read = io::stdin().read_line(&mut answer);
-        if read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {
-            return Ok(());
+        match progress::read_line(stop) {
+            Ok(Some(answer)) if matches!(answer.trim(), "y" | "Y" | "yes") => Ok(()),
+            Ok(Some(answer)) => {
+                if !answer.ends_with('\n') {
+                    let _ = writeln!(error);
+                }
+                Err(Failure::failed("nothing was cut: it was not confirmed"))
+            }
+            Ok(None) => {
+                let _ = writeln!(error);
+                Err(Failure { code: 130, ..Failure::failed("interrupted: nothing was cut") })
+            }
+            Err(failed) => Err(Failure::failed("nothing was cut: no answer was read").because(&failed)),
         }
-        Err(Failure::failed("nothing was cut: it was not confirmed"))
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde_json::Value;
 use weir_psm::PsmConfig;
@@ -321,4 +324,105 @@ fn the_outputs_of_the_runbook_are_those_of_the_commands() {
         blocks += 1;
     }
     assert_eq!(blocks, 4);
+}
+
+/// A command whose standard input and error are a terminal: what it says there, until it has said `text`.
+struct OnTerminal {
+    child: std::process::Child,
+    terminal: fs::File,
+    said: String,
+    /// Ends a command that does not end by itself; not once this is gone.
+    _watchdog: mpsc::Sender<()>,
+}
+
+impl OnTerminal {
+    fn run(dir: &Path, arguments: &[&str]) -> Self {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&terminal).unwrap();
+        unlockpt(&terminal).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+        let theirs = fs::File::options().read(true).write(true).open(name).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .arg("recover")
+            .args(arguments)
+            .arg(dir)
+            .stdin(theirs.try_clone().unwrap())
+            .stdout(Stdio::piped())
+            .stderr(theirs)
+            .spawn()
+            .unwrap();
+        let (watchdog, over) = mpsc::channel::<()>();
+        let pid = rustix::process::Pid::from_child(&child);
+        let watch = move || {
+            if over.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        };
+        std::thread::Builder::new().spawn(watch).unwrap();
+        Self { child, terminal: terminal.into(), said: String::new(), _watchdog: watchdog }
+    }
+
+    fn until(&mut self, text: &str) {
+        let mut bytes = [0; 1_024];
+        while !self.said.contains(text) {
+            // An error is the end: nobody has the other side open any more.
+            let count = self.terminal.read(&mut bytes).unwrap_or(0);
+            assert!(count > 0, "ended without {text:?}: {}", self.said);
+            self.said.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    }
+
+    /// The code, what was printed, and what was said, once it has ended.
+    fn end(mut self) -> (i32, String, String) {
+        let mut rest = Vec::new();
+        // Ends with an error, once nobody has the other side open any more.
+        let _ = self.terminal.read_to_end(&mut rest);
+        self.said.push_str(&String::from_utf8_lossy(&rest));
+        let output = self.child.wait_with_output().unwrap();
+        let code = output.status.code().expect("it ended by itself");
+        (code, String::from_utf8(output.stdout).unwrap(), self.said)
+    }
+}
+
+#[test]
+fn somebody_at_a_terminal_is_asked_and_only_a_yes_cuts() {
+    enum Answer {
+        Types(&'static [u8]),
+        Interrupts,
+    }
+    let answers = [
+        (Answer::Types(b"\n"), 1, "was not confirmed"),
+        (Answer::Types(b"bitflip-active-0\n"), 1, "was not confirmed"),
+        // The end of the input: Ctrl-D.
+        (Answer::Types(b"\x04"), 1, "was not confirmed"),
+        (Answer::Interrupts, 130, "interrupted: nothing was cut"),
+        (Answer::Types(b"y\n"), 0, ""),
+    ];
+    for json in [false, true] {
+        let (_folder, dir) = golden("bitflip-active");
+        let before = tree(&dir);
+        for (answer, code, word) in &answers {
+            let arguments: &[&str] =
+                if json { &["--accept-cut", "231", "--json"] } else { &["--accept-cut", "231"] };
+            let mut asked = OnTerminal::run(&dir, arguments);
+            asked.until("Cut bitflip-active-0 at offset 231? [y/N] ");
+            match answer {
+                Answer::Types(bytes) => asked.terminal.write_all(bytes).unwrap(),
+                Answer::Interrupts => {
+                    let child = rustix::process::Pid::from_child(&asked.child);
+                    rustix::process::kill_process(child, rustix::process::Signal::INT).unwrap();
+                }
+            }
+            let (found, printed, said) = asked.end();
+            assert_eq!(found, *code, "{said}");
+            assert!(said.contains(word), "{said}");
+            if *code == 0 {
+                break;
+            }
+            assert_eq!(tree(&dir), before, "{said}");
+            assert!(!json || printed.is_empty(), "{printed}");
+        }
+        assert_ne!(tree(&dir), before);
+    }
 }
