@@ -151,6 +151,8 @@ impl UnifiedLog {
             tail,
         };
         log.jitter_rolls();
+        log.note_newest_epoch();
+        log.publish();
         Ok((log, report))
     }
 

@@ -412,10 +412,16 @@ impl History {
         kept
     }
 
-    /// A cut at `end` of a log that started at `start` takes the epochs that are noted from there on. None is noted below
-    /// the log start: one without records goes with a cut to there, wherever it began.
+    /// A cut at `end` of a log that started at `start` takes the epochs that are noted from there on; none is noted below
+    /// the log start. Where that takes all, the newest batch that is left says which is in force from there on.
     pub fn cut_epochs(&mut self, start: i64, end: i64) {
-        self.assigned.retain(|(_, at)| *at < end && end > start);
+        if self.epochs(start).iter().all(|entry| entry.1 >= end) {
+            self.assigned.clear();
+            let left = self.on_disk().rfind(|batch| batch.next() <= end).map(|batch| batch.base);
+            self.epochs_from = left.unwrap_or(end);
+            self.clipped_to = 0;
+        }
+        self.assigned.retain(|(_, at)| *at < end);
     }
 
     /// The leader epochs and where each began, of a log that starts at `start`.

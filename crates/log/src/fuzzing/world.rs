@@ -737,6 +737,7 @@ impl World {
         let end = log.log_end_offset().get();
         let start = log.view().log_start_offset.get();
         let snapshots: Vec<i64> = log.partition_file().snapshots().map(|(at, _)| at.get()).collect();
+        self.history.cut_epochs(start_before, end);
         self.history.batches.retain(|batch| batch.next() <= to);
         let least = self.history.batches.last().map_or(0, Batch::next);
         if end < least || end > to {
@@ -744,7 +745,6 @@ impl World {
         }
         self.history.end = end;
         (self.promised, self.promised_to_a_kill) = (self.promised.min(end), self.promised_to_a_kill.min(end));
-        self.history.cut_epochs(start_before, end);
         self.history.knowledge.retain(|(at, _)| *at < end.max(1));
         self.cutting = None;
         self.log_start = self.log_start.min(start);
@@ -778,9 +778,6 @@ impl World {
         self.cutting = None;
         let start = self.process()?.log.view().log_start_offset.get();
         self.history.cut_epochs(start, to);
-        if to <= start && self.history.on_disk().next().is_none() {
-            self.history.epochs_from = to;
-        }
         Ok(())
     }
 
@@ -1274,7 +1271,9 @@ impl World {
         let right = self.history.epochs(start);
         let starts: Vec<i64> = [0].into_iter().chain(self.starts.iter().copied()).collect();
         // What was rebuilt from the batches knows no epoch of which none is left, and nobody can ask for its records.
-        let known_from = [self.history.epochs_from, self.history.epochs_from.max(self.history.first_base)];
+        let first_base = self.history.first_base;
+        let epochs_from = self.history.epochs_from;
+        let known_from = [epochs_from, epochs_from.max(first_base), first_base];
         for choice in choices {
             self.history.assigned = choice;
             for (clipped_to, known_from) in starts.iter().flat_map(|at| known_from.map(|from| (*at, from))) {

@@ -65,8 +65,7 @@ impl UnifiedLog {
         Ok(())
     }
 
-    /// Forgets, durably, the leader epochs that are noted from `end` on. Where that leaves none, the log was cut to its
-    /// start: what is left on disk before it was written under an epoch as well, which is the one that a start would find.
+    /// Forgets, durably, the leader epochs that are noted from `end` on.
     ///
     /// Source: Kafka's `LeaderEpochFileCache.truncateFromEndAsyncFlush`. Epochs are noted no lower than the log start, so
     /// one without records that began below it goes with those that began there.
@@ -74,13 +73,21 @@ impl UnifiedLog {
         if !self.epochs.truncate_from_end(end) {
             return Ok(());
         }
-        let left = self.last_batch.filter(|last| last.base_offset >= self.log.first_offset());
-        if let (None, Some(epoch)) = (self.latest_epoch(), left.and_then(|last| last.leader_epoch)) {
-            self.epochs.assign(epoch, self.log_start_offset);
-        }
+        self.note_newest_epoch();
         self.epochs_unsaved = true;
         let saved = self.save_epochs(io);
         self.or_offline(saved)
+    }
+
+    /// Where no leader epoch is known, because the log was cut to its start: what is left on disk was written under one as
+    /// well, the newest batch under the one that is in force.
+    pub(super) fn note_newest_epoch(&mut self) {
+        let left = self.last_batch.filter(|last| last.base_offset >= self.log.first_offset());
+        if let (None, Some(last)) = (self.latest_epoch(), left)
+            && let Some(epoch) = last.leader_epoch
+        {
+            self.epochs_unsaved |= self.epochs.assign(epoch, last.base_offset.max(self.log_start_offset));
+        }
     }
 
     pub(super) fn note_cut(&mut self, end: Offset) {

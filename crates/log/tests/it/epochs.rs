@@ -179,6 +179,34 @@ fn a_cut_below_the_log_start_leaves_the_epoch_of_what_is_left() {
     }
 }
 
+/// A crash may leave a checkpoint that begins behind what is left of the log, or is empty: nothing is said of offsets of
+/// which nothing is known, and what the newest batch says is.
+#[test]
+fn where_no_epoch_is_known_the_newest_batch_says_which_is_in_force() {
+    let bench = Bench::new(1).segment_bytes(500);
+    let mut open = bench.open_unclean();
+    // Each in a segment of its own: a start looks at the last one.
+    for (base, leader_epoch) in [(0, 0), (3, 2), (9, 2), (11, 2)] {
+        open.replicate(placed(plain(2, 150), base, leader_epoch));
+    }
+    open.close();
+    let checkpoint = bench.path("leader-epoch-checkpoint");
+    let options =
+        |start| OpenOptions { clean_shutdown: true, log_start_offset: offset(start), ..bench.options() };
+    // The log had started at 11, which nobody wrote down.
+    bench.disk.write_file(&checkpoint, b"0\n1\n2 11\n");
+    let mut open = bench.open(options(0));
+    assert_eq!(epochs(&open), [(2, 11)]);
+    open.truncate(11);
+    assert_eq!(epochs(&open), [(2, 9)], "not what lies before");
+    open.close();
+    for (start, known) in [(0, [(2, 9)]), (11, [(2, 11)])] {
+        bench.disk.write_file(&checkpoint, b"0\n0\n");
+        let open = bench.open(options(start));
+        assert_eq!((epochs(&open), open.log.view().leader_epoch), (known.to_vec(), LeaderEpoch::new(2)));
+    }
+}
+
 /// From the start: the epoch in force at the log start begins there, and one without records behind it stays.
 #[test]
 fn a_log_start_that_moves_takes_the_epochs_that_ended_below_it() {
