@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use weir_segment::io::ahead::{DEPTH, PIECE_SIZE, ReadAhead};
 use weir_segment::io::buffer::BufferPool;
 use weir_segment::io::overlay::OverlayIo;
 use weir_segment::io::pwrite::{PwriteConfig, PwriteIo};
@@ -560,6 +561,78 @@ fn an_append_file_equals_its_model_whatever_is_done_to_it(io: &mut dyn Io, dir: 
     }
 }
 
+/// What is read ahead of a file from a position to an end, and how that ended.
+fn read_ahead(
+    io: &mut dyn Io,
+    mut ahead: ReadAhead,
+    mut each: impl FnMut(&mut dyn Io),
+) -> (Vec<u8>, Result<(), IoError>) {
+    let mut all = Vec::new();
+    let outcome = loop {
+        match ahead.next(io) {
+            Ok(Some(piece)) => {
+                all.extend_from_slice(piece.bytes());
+                ahead.give_back(piece);
+                each(io);
+            }
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    ahead.finish(io).unwrap();
+    assert_eq!(io.in_flight(), 0);
+    (all, outcome)
+}
+
+fn a_file_of_any_size_is_read_ahead(io: &mut dyn Io, dir: &Path) {
+    let longest = pattern(0, PIECE_SIZE + 4_097);
+    for size in [0, 1, 511, 512, 513, 4_095, 4_096, 4_097, PIECE_SIZE - 1, PIECE_SIZE, longest.len()] {
+        let path = dir.join(size.to_string());
+        let (bytes, end) = (&longest[..size], u64::try_from(size).unwrap());
+        let file = io.open(&path, Open::AppendNew).unwrap();
+        exact::write_all(io, file, 0, Bytes::copy_from_slice(bytes)).unwrap();
+        io.close(file).unwrap();
+        for how in [Open::Append, Open::Read] {
+            let file = io.open(&path, how).unwrap();
+            for start in [0, 1, 4_096, size.saturating_sub(1), size].into_iter().filter(|at| *at <= size) {
+                let ahead = ReadAhead::new(file, u64::try_from(start).unwrap(), end);
+                let (all, outcome) = read_ahead(io, ahead, |_| {});
+                outcome.unwrap();
+                assert!(all == bytes[start..], "{size} bytes from {start}");
+            }
+            io.close(file).unwrap();
+        }
+    }
+}
+
+fn a_file_that_grows_or_is_cut_while_it_is_read_ahead(io: &mut dyn Io, dir: &Path) {
+    let (path, piece) = (dir.join("log"), u64::try_from(PIECE_SIZE).unwrap());
+    let size = PIECE_SIZE * (DEPTH + 2);
+    let file = io.open(&path, Open::AppendNew).unwrap();
+    exact::write_all(io, file, 0, Bytes::from(vec![7; size])).unwrap();
+    io.close(file).unwrap();
+    let end = u64::try_from(size).unwrap() - 10;
+    let file = io.open(&path, Open::Append).unwrap();
+    let other = io.open(&path, Open::Write).unwrap();
+    exact::write_all(io, other, u64::try_from(size).unwrap(), Bytes::from_static(b"more")).unwrap();
+    let (all, outcome) = read_ahead(io, ReadAhead::new(file, 0, end), |_| {});
+    outcome.unwrap();
+    assert!(all == [7].repeat(size - 10));
+    // Cut behind what may be in flight already, once the first piece is there.
+    let (cut, mut is_cut) = (piece * u64::try_from(DEPTH + 1).unwrap() + 100, false);
+    let (all, outcome) = read_ahead(io, ReadAhead::new(file, 0, end), |io| {
+        if !is_cut {
+            io.truncate(other, cut).unwrap();
+            is_cut = true;
+        }
+    });
+    assert!(all == [7].repeat(PIECE_SIZE * (DEPTH + 1)), "every piece that is whole");
+    match outcome {
+        Err(IoError::Short { at, done: 100, .. }) => assert_eq!(at.position, Some(cut)),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// On a real disk, in a directory of its own, with few descriptors.
 fn on_pwrite(check: fn(&mut dyn Io, &Path)) {
     let dir = tempfile::tempdir().unwrap();
@@ -718,6 +791,8 @@ conformance!(
     a_read_never_sees_what_was_there_before_a_write on on_sim,
     an_append_file_equals_its_model_whatever_is_done_to_it on on_few_sims,
     the_helpers_keep_the_completions_of_others on on_sim,
+    a_file_of_any_size_is_read_ahead on on_few_sims,
+    a_file_that_grows_or_is_cut_while_it_is_read_ahead on on_few_sims,
 );
 
 macro_rules! overlay {
@@ -752,4 +827,6 @@ overlay!(
     a_read_never_sees_what_was_there_before_a_write,
     an_append_file_equals_its_model_whatever_is_done_to_it,
     the_helpers_keep_the_completions_of_others,
+    a_file_of_any_size_is_read_ahead,
+    a_file_that_grows_or_is_cut_while_it_is_read_ahead,
 );
