@@ -17,7 +17,11 @@ use crate::support::{DIR, NOW, at, batch, batches, open, recover, sync};
 const BLOCK: u64 = 4096;
 
 fn disk(direct: bool) -> (SimDisk, SimIo, LocalLog) {
-    let disk = SimDisk::new(1);
+    seeded(1, direct)
+}
+
+fn seeded(seed: u64, direct: bool) -> (SimDisk, SimIo, LocalLog) {
+    let disk = SimDisk::new(seed);
     disk.yield_always(true);
     disk.direct(direct);
     disk.allocate_ahead(direct.then_some(64 << 10));
@@ -184,10 +188,11 @@ fn a_gap_in_what_is_written_is_not_gone_over() {
 
 #[test]
 fn after_a_failed_write_the_log_is_what_is_known_to_be_written() {
-    // N-TAIL-1: the third of several writes fails, those behind it succeed.
-    for direct in [false, true] {
+    // N-TAIL-1: one of several writes fails, those behind it succeed, or some of them.
+    let mut behind = 0;
+    for (seed, direct) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
         for nth in 1..=4 {
-            let (disk, mut io, mut log) = disk(direct);
+            let (disk, mut io, mut log) = seeded(seed, direct);
             let mut all = vec![append(&mut io, &mut log, 5_000)];
             sync(&mut io, &mut log).unwrap();
             for _ in 0..4 {
@@ -211,6 +216,8 @@ fn after_a_failed_write_the_log_is_what_is_known_to_be_written() {
             let there = disk.read_file(&file_path(Path::new(DIR), at(0), FileKind::Log)).unwrap();
             let expected = all[..count].concat();
             assert_eq!(there[..expected.len()], expected, "write {nth}");
+            let later = there.get(expected.len() + (1 << 20)..).unwrap_or_default();
+            behind += u64::from(later.iter().any(|byte| *byte != 0));
             assert_eq!(log.read(&mut io, at(0), 8 << 20, at(9), true).unwrap().bytes, expected);
             assert!(matches!(
                 log.append_bytes(&mut io, sized(5, 100), NOW),
@@ -220,6 +227,7 @@ fn after_a_failed_write_the_log_is_what_is_known_to_be_written() {
             assert!(log.failure().is_some() && log.close(&mut io).is_err(), "no clean stop");
         }
     }
+    assert!(behind > 3, "{behind} times something landed behind a write that failed");
 }
 
 #[test]
@@ -236,7 +244,7 @@ fn a_write_that_is_heard_of_behind_one_that_failed_is_read_like_any_other() {
     while io.in_flight() > 0 {
         io.reap(Wait::Block, &mut done).unwrap();
     }
-    assert_eq!(done.iter().filter(|done| done.result.is_ok()).count(), 1);
+    assert!(done.iter().any(|done| done.result.is_ok()));
     // Those that failed are heard of first (D2).
     done.sort_by_key(|done| done.result.is_ok());
     for done in done {

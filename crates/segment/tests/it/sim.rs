@@ -4,7 +4,9 @@ use std::path::Path;
 
 use bytes::Bytes;
 use weir_segment::io::sim::{Acknowledged, CrashPolicy, DataFate, NameFate, SimDisk, SimIo};
-use weir_segment::io::{Done, FileId, Io, IoError, Op, Open, SyncKind, Ticket, Wait, durable, exact};
+use weir_segment::io::{
+    Done, FileId, Io, IoError, Op, Open, Operation, SyncKind, Ticket, Wait, durable, exact,
+};
 
 const FILE: &str = "/file";
 
@@ -71,6 +73,46 @@ fn an_unsynced_truncation_is_undone_or_kept() {
         });
         assert_eq!(synced.len(), size, "{what:?}");
     }
+}
+
+#[test]
+fn what_is_in_flight_beside_a_write_that_fails_is_done_or_not() {
+    let (mut done_all_the_same, mut poisoned) = (0, 0);
+    for seed in 0..40 {
+        let disk = SimDisk::new(seed);
+        disk.write_file(path(), b"");
+        let mut io = disk.io();
+        let file = io.open(path(), Open::Write).unwrap();
+        disk.fail_write(1);
+        for number in 0..3 {
+            let bytes = Bytes::from(vec![b'x'; 4_096]);
+            submit(&mut io, number, Op::Write { file, at: number * 4_096, bytes });
+        }
+        let mut done = Vec::new();
+        while io.in_flight() > 0 {
+            done.append(&mut reap(&mut io, Wait::Block));
+        }
+        assert!(matches!(done[0].result, Err(IoError::Os { .. })), "{:?}", done[0]);
+        let left = disk.read_file(path()).unwrap();
+        for (done, block) in done[1..].iter().zip(1..) {
+            let there = left.get(block * 4_096..(block + 1) * 4_096) == Some(&[b'x'; 4_096]);
+            match &done.result {
+                Ok(4_096) => done_all_the_same += 1,
+                Err(IoError::Poisoned { cause: Operation::Write, .. }) => poisoned += 1,
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(done.result.is_ok(), there, "seed {seed}, block {block}");
+        }
+        // What is submitted afterwards is refused (D5).
+        for op in [
+            Op::Write { file, at: 0, bytes: Bytes::from_static(b"x") },
+            Op::Sync { file, what: SyncKind::Data },
+        ] {
+            submit(&mut io, 9, op);
+            assert!(matches!(reap(&mut io, Wait::Block)[0].result, Err(IoError::Poisoned { .. })));
+        }
+    }
+    assert!(done_all_the_same > 20 && poisoned > 20, "{done_all_the_same}, {poisoned}");
 }
 
 #[test]

@@ -21,10 +21,19 @@ pub struct SimIo {
     number: u64,
     generation: u64,
     track: Tracker<SimFile>,
-    ops: BTreeMap<u64, (Ticket, Op)>,
+    ops: BTreeMap<u64, Flying>,
     /// File and number of each write that is done and was not reaped: a sync does not cover it (D3).
     unreaped: Vec<(u64, u64)>,
     wake: Arc<(Mutex<bool>, Condvar)>,
+}
+
+/// An operation in flight.
+#[derive(Debug)]
+struct Flying {
+    ticket: Ticket,
+    op: Op,
+    /// Whether its file could not be written to when it was submitted.
+    refused: bool,
 }
 
 #[derive(Debug)]
@@ -78,7 +87,7 @@ impl SimIo {
         if state.generation != self.generation || state.off {
             // The machine is off: nothing completes any more but as an error.
             drop(state);
-            for (_, (ticket, op)) in std::mem::take(&mut self.ops) {
+            for (_, Flying { ticket, op, .. }) in std::mem::take(&mut self.ops) {
                 let (operation, position) = op_of(&op);
                 let error = self.track.os(operation, op.file(), position, off_error());
                 self.track.finish(ticket, op, Err(error));
@@ -126,12 +135,15 @@ impl SimIo {
                 continue;
             }
             let queued = queue.remove(index);
-            let Some((ticket, mut op)) = self.ops.remove(&number) else { continue };
+            let Some(Flying { ticket, mut op, refused }) = self.ops.remove(&number) else { continue };
             let file = op.file();
             let (operation, position) = op_of(&op);
             let path = self.path(file);
+            // What was in flight when another operation of its file failed may have been done all the same.
+            let is_done = !refused && self.track.is_poisoned(file) && state.chance.below(2) == 0;
             let checked = match operation {
                 Operation::Read => Ok(()),
+                _ if is_done => Ok(()),
                 _ => self.track.check_writable(operation, file, position),
             };
             let result = checked.and_then(|()| {
@@ -213,7 +225,7 @@ impl Io for SimIo {
 
     fn close(&mut self, file: FileId) -> Result<(), IoError> {
         self.inode(Operation::Close, file)?;
-        while self.ops.values().any(|(_, op)| op.file() == file) {
+        while self.ops.values().any(|flying| flying.op.file() == file) {
             self.progress(true);
         }
         match self.track.close(file) {
@@ -440,7 +452,8 @@ impl Io for SimIo {
             }
             number
         };
-        self.ops.insert(number, (ticket, op));
+        let refused = self.track.check_writable(operation, file, position).is_err();
+        self.ops.insert(number, Flying { ticket, op, refused });
         Ok(())
     }
 
