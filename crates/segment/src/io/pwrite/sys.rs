@@ -20,13 +20,20 @@ impl Offered {
     }
 }
 
+/// What a read says that answers at once. Linux 5.9 and 5.10 have it read nothing, as at the end of the file, where nothing is
+/// in the page cache: see BUGS in preadv2(2).
+#[cfg(target_os = "linux")]
+fn known(count: usize, wanted: usize, is_at_end: impl FnOnce() -> Result<bool>) -> Result<Option<usize>> {
+    Ok((count > 0 || wanted == 0 || is_at_end()?).then_some(count))
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use std::io::IoSliceMut;
 
     use rustix::io::{Errno, ReadWriteFlags};
 
-    use super::{File, IoSlice, Offered, Result};
+    use super::{File, IoSlice, Offered, Result, known};
 
     /// `RWF_DONTCACHE`, since Linux 6.14. Not yet named by the library.
     const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
@@ -62,8 +69,9 @@ mod linux {
         if !offered.cached_reads {
             return Ok(None);
         }
+        let wanted = into.len();
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT) {
-            Ok(count) => Ok(Some(count)),
+            Ok(count) => known(count, wanted, || Ok(at >= file.metadata()?.len())),
             Err(Errno::AGAIN) => Ok(None),
             Err(error) if not_offered(error) => {
                 offered.cached_reads = false;
@@ -117,3 +125,17 @@ mod other {
 
 #[cfg(not(target_os = "linux"))]
 pub(super) use other::{forget_pages, read_cached, write};
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_of_nothing_is_an_answer_only_at_the_end() {
+        let not_asked = || unreachable!("a count or no wish says enough");
+        assert_eq!(known(5, 10, not_asked).unwrap(), Some(5));
+        assert_eq!(known(0, 0, not_asked).unwrap(), Some(0));
+        assert_eq!(known(0, 10, || Ok(true)).unwrap(), Some(0));
+        assert_eq!(known(0, 10, || Ok(false)).unwrap(), None);
+    }
+}
