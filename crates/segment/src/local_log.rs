@@ -348,17 +348,6 @@ impl LocalLog {
 
     // Appending.
 
-    /// Whether appending this batch would start a new segment, whose base would be the batch's base offset.
-    ///
-    /// Kafka: `LogSegment.shouldRoll`. By size, by time, because an index is full, or because the offset is too far from
-    /// the segment's base.
-    pub fn needs_roll(&self, batch: &RecordBatch<'_>, now: TimestampMs) -> bool {
-        let header = batch.header();
-        let (config, size, last) = (&self.config, to_u64(header.size()), header.last_offset());
-        let active = self.active().used();
-        active.is_some_and(|active| active.needs_roll(config, last, size, header.max_timestamp(), now))
-    }
-
     /// Appends one batch; see [`LocalLog::append_bytes`].
     ///
     /// Cost: one more copy of the batch than [`LocalLog::append_bytes`].
@@ -1081,23 +1070,6 @@ impl LocalLog {
         }
     }
 
-    /// Puts what a replay found in place of the transaction index of one segment, durably.
-    ///
-    /// # Errors
-    /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
-    pub fn replace_transactions(
-        &mut self,
-        io: &mut dyn Io,
-        base_offset: Offset,
-        index: TransactionIndex,
-    ) -> Result<(), SegmentError> {
-        self.change(|log| {
-            log.segment_mut(base_offset)?.replace_transactions(io, index)?;
-            log.with_transactions.insert(base_offset);
-            Ok(())
-        })
-    }
-
     /// Puts what a replay found in place of the transaction index of one segment: it is used from now on, and is on the
     /// disk once [`LocalLog::write_transactions`] has worked.
     ///
@@ -1292,69 +1264,6 @@ impl LocalLog {
     /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
     pub fn log_file(&mut self, io: &mut dyn Io, base_offset: Offset) -> Result<FileId, SegmentError> {
         Ok(self.segment_mut(base_offset)?.log(io)?)
-    }
-
-    /// Cuts the file of one segment at a position where a batch ends, durably; its indexes follow. Later segments stay.
-    ///
-    /// # Errors
-    /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
-    pub fn cut_segment(
-        &mut self,
-        io: &mut dyn Io,
-        base_offset: Offset,
-        position: u64,
-    ) -> Result<(), SegmentError> {
-        self.change(|log| {
-            log.quiesce(io)?;
-            let config = log.config;
-            let is_active = log.active().base_offset() == base_offset;
-            if is_active {
-                log.appender = None;
-            }
-            let segment = log.segment_mut(base_offset)?;
-            if !segment.is_active() {
-                segment.activate(io, &config, None)?;
-            }
-            let scan = segment.cut(io, &config, position.min(segment.size()))?;
-            if is_active {
-                return log.adopt(io, &scan);
-            }
-            segment.finish(io)?;
-            segment.deactivate(io)?;
-            log.places.clear();
-            Ok(())
-        })
-    }
-
-    /// Removes the segments above the one at `base_offset`, durably, the last one first; that one becomes active.
-    ///
-    /// # Errors
-    /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
-    pub fn remove_segments_above(
-        &mut self,
-        io: &mut dyn Io,
-        base_offset: Offset,
-    ) -> Result<Vec<Offset>, SegmentError> {
-        self.change(|log| {
-            log.segment_mut(base_offset)?;
-            log.quiesce(io)?;
-            let removed = log.remove_above(io, base_offset)?;
-            if !removed.is_empty() {
-                log.appender = None;
-                log.activate_last(io, None)?;
-            }
-            Ok(removed)
-        })
-    }
-
-    /// Builds the offset index and the time index of one segment again from its batches.
-    ///
-    /// # Errors
-    /// [`SegmentError::Io`], [`SegmentError::NoSegment`].
-    pub fn rebuild_indexes(&mut self, io: &mut dyn Io, base_offset: Offset) -> Result<(), SegmentError> {
-        self.settle_to_read(io)?;
-        let config = self.config;
-        self.segment_mut(base_offset)?.rebuild_indexes(io, &config)
     }
 }
 

@@ -95,11 +95,6 @@ impl LogSegment {
     }
 
     /// What it needs to be read and written, if it was before.
-    pub(crate) fn used(&self) -> Option<&UsedSegment> {
-        self.used.as_deref()
-    }
-
-    /// The same, to change it, if it was before.
     pub(crate) fn used_mut(&mut self) -> Option<&mut UsedSegment> {
         self.used.as_deref_mut()
     }
@@ -346,16 +341,6 @@ impl UsedSegment {
     pub(crate) fn adopt_transactions(&mut self, index: TransactionIndex) {
         self.transactions = Some(index);
         self.transactions_unwritten = true;
-    }
-
-    /// Puts another transaction index in place of this one, durably.
-    pub(crate) fn replace_transactions(
-        &mut self,
-        io: &mut dyn Io,
-        index: TransactionIndex,
-    ) -> Result<(), IoError> {
-        self.adopt_transactions(index);
-        self.write_transactions(io)
     }
 
     /// Writes the transaction index whole and durably, if the file does not hold it.
@@ -649,7 +634,8 @@ impl UsedSegment {
         let before = index.entries().len();
         index.truncate_to(scan.next_offset);
         if index.entries().len() < before {
-            self.replace_transactions(io, index)?;
+            self.adopt_transactions(index);
+            self.write_transactions(io)?;
         } else {
             self.transactions = Some(index);
         }

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use bytes::Bytes;
 use weir_format::{BatchBuilder, Offset, RecordBatch, TimestampMs};
-use weir_segment::io::{Io, Wait};
-use weir_segment::{LocalLog, SegmentConfig, SegmentError};
+use weir_segment::io::{Io, Open, SyncKind, Wait, exact};
+use weir_segment::layout::{FileKind, file_path};
+use weir_segment::{LocalLog, SegmentConfig, SegmentError, TransactionIndex};
 
 pub(crate) const NOW: TimestampMs = TimestampMs::new(1_767_225_600_000);
 
@@ -55,7 +56,12 @@ pub(crate) fn recover(io: &mut dyn Io, config: SegmentConfig) -> LocalLog {
         };
         if stopped {
             assert_eq!(Some(base), bases.last(), "an older segment holds an invalid byte at {good}");
-            log.cut_segment(io, *base, good).unwrap();
+            log.abandon(io).unwrap();
+            let file = io.open(&file_path(Path::new(DIR), *base, FileKind::Log), Open::Write).unwrap();
+            io.truncate(file, good).unwrap();
+            exact::sync(io, file, SyncKind::All).unwrap();
+            io.close(file).unwrap();
+            return open(io, config).unwrap();
         }
     }
     log
@@ -73,6 +79,17 @@ pub(crate) fn batches(io: &mut dyn Io, log: &mut LocalLog) -> Vec<(i64, Bytes)> 
         }
     }
     found
+}
+
+/// Puts another transaction index in place of that of a segment, durably, as a load does.
+pub(crate) fn replace_transactions(
+    io: &mut dyn Io,
+    log: &mut LocalLog,
+    base_offset: Offset,
+    index: TransactionIndex,
+) {
+    log.adopt_transactions(base_offset, index).unwrap();
+    log.write_transactions(io).unwrap();
 }
 
 /// Syncs what was appended, as a shard does: flush, reap, one sync, reap.
