@@ -76,10 +76,7 @@ fn cut(text: &str) -> String {
 }
 
 /// Reads the lines of a checkpoint; `entry` gets the fields of one line and says `None` if they mean nothing.
-///
-/// # Errors
-/// [`CheckpointFormatError`].
-pub fn parse_lines<T>(
+fn parse_lines<T>(
     bytes: &[u8],
     mut entry: impl FnMut(&[&str]) -> Option<T>,
 ) -> Result<Vec<T>, CheckpointFormatError> {
@@ -106,16 +103,6 @@ pub fn parse_lines<T>(
         return Err(CheckpointFormatError::Count { expected, found: entries.len() });
     }
     Ok(entries)
-}
-
-/// The bytes of a checkpoint with these entries, one line each.
-pub fn encode_lines(entries: &[String]) -> Bytes {
-    let mut text = format!("0\n{}\n", entries.len());
-    for entry in entries {
-        text.push_str(entry);
-        text.push('\n');
-    }
-    Bytes::from(text)
 }
 
 /// An offset for each partition of a log directory: `recovery-point-offset-checkpoint`,
