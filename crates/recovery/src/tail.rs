@@ -16,6 +16,7 @@
 //! | last | below the recovery point | anything, zeros too | [`TailVerdict::Corrupt`] | stops |
 //! | last | at or above it | zeros alone | [`TailVerdict::Zeros`] | cuts |
 //! | last | at or above it | nothing valid, up to the end of the file | [`TailVerdict::Torn`] | cuts |
+//! | last | at or above it | nothing valid, but the place is a whole batch with the right CRC, of a lower offset | [`TailVerdict::Corrupt`] | stops |
 //! | last | at or above it | something valid; a sector of the place is zeros; at most 64 MiB behind | [`TailVerdict::Hole`] | archives, then cuts |
 //! | last | at or above it | something valid; a sector of the place is zeros; more behind | [`TailVerdict::Corrupt`] | stops |
 //! | last | at or above it | something valid; no sector of the place is zeros (a flipped bit) | [`TailVerdict::Corrupt`] | stops |
@@ -27,6 +28,10 @@
 //! a later one did. No sync covered it, or it would be there, so nothing behind it was
 //! acknowledged either: a sync that covered the later write covers the earlier one too. A disk that lied about a sync
 //! looks the same, therefore the bytes are archived before they are cut.
+//!
+//! A write that did not land whole leaves no batch with the right CRC. One of a lower offset at the place says that the
+//! base offset of a batch in front of it rotted upward, or its own downward: it lies outside the CRC, and what follows was
+//! acknowledged. Lower offsets further behind are what an older file left on the disk, and say nothing.
 //!
 //! Kafka cuts in every one of these cases. Where the answers differ, ours is the stricter one.
 //!
@@ -117,6 +122,8 @@ pub enum CorruptReason {
     BelowRecoveryPoint,
     /// Valid batches lie behind it and no sector of it is zeros.
     ValidBatchBehind,
+    /// A whole batch stands there, of an offset that the log has passed.
+    LowerOffset,
     /// It looks like a hole, but more lies behind it than can ever have been unsynced.
     TooMuchBehindHole,
     /// More places look like a batch than the work limit allows to check.
@@ -129,6 +136,7 @@ impl std::fmt::Display for CorruptReason {
             Self::SealedSegment => "the segment has a successor",
             Self::BelowRecoveryPoint => "it lies below the recovery point",
             Self::ValidBatchBehind => "valid batches lie behind it",
+            Self::LowerOffset => "it is whole, and the offsets in front of it are higher",
             Self::TooMuchBehindHole => "more lies behind it than can have been unsynced",
             Self::Undecided => "too many places behind it look like a batch",
         })
@@ -182,7 +190,11 @@ pub fn judge_tail<R: TailRead>(file: &mut R, place: &InvalidPlace) -> Result<Tai
         return Ok(corrupt(CorruptReason::BelowRecoveryPoint));
     }
     let Some(behind) = found.behind else {
-        return Ok(if found.exhausted { corrupt(CorruptReason::Undecided) } else { TailVerdict::Torn });
+        if found.exhausted {
+            return Ok(corrupt(CorruptReason::Undecided));
+        }
+        let is_whole = is_whole_batch(file, place, data_end)?;
+        return Ok(if is_whole { corrupt(CorruptReason::LowerOffset) } else { TailVerdict::Torn });
     };
     match lost_write(file, place.position, behind.position)? {
         None => Ok(corrupt(CorruptReason::ValidBatchBehind)),
@@ -191,6 +203,16 @@ pub fn judge_tail<R: TailRead>(file: &mut R, place: &InvalidPlace) -> Result<Tai
         }
         Some(zeros_at) => Ok(TailVerdict::Hole { zeros_at, behind }),
     }
+}
+
+/// Whether a batch with the right CRC stands at the place, whatever its offset.
+fn is_whole_batch<R: TailRead>(file: &mut R, place: &InvalidPlace, data_end: u64) -> Result<bool, R::Error> {
+    let any_offset = InvalidPlace { next_offset: Offset::ZERO, ..*place };
+    let size = window_size(file.size() - place.position).min(HEADER_SIZE);
+    let mut header = [0; HEADER_SIZE];
+    file.read_at(place.position, &mut header[..size])?;
+    let mut scan = Scan::new(file, &any_offset, data_end);
+    Ok(scan.claim(&header[..size], place.position, &mut false)?.is_some())
 }
 
 /// Whether `position..end` holds zeros alone; an empty range does.

@@ -7,6 +7,7 @@ use weir_log::{
     AppendError, AppendParams, ChangeError, Durability, InvalidRecord, Isolation, OffsetSpec, ReadError,
 };
 use weir_psm::ProducerStateError;
+use weir_recovery::tail::CorruptReason;
 use weir_recovery::{CutKind, LoadError, NoSnapshot, ProducerStateSource};
 use weir_segment::io::sim::{CrashPolicy, DataFate, NameFate};
 
@@ -432,13 +433,55 @@ fn r8_a_batch_that_goes_back_or_a_compressed_control_batch_is_not_taken() {
         drop(open);
         let path = bench.path("00000000000000000000.log");
         let whole = [bench.disk.read_file(&path).unwrap(), bad.to_vec()].concat();
-        // At the end of the log it is a torn tail; with a valid batch behind, corruption.
+        // At the end of the log no crash leaves a whole batch that goes back; with a valid batch behind, both are corruption.
         bench.disk.write_file(&path, &whole);
-        let at_end = bench.fork().open_unclean();
-        assert_eq!(at_end.log.log_end_offset(), offset(1));
-        assert_eq!(at_end.report.cuts[0].kind, CutKind::Torn);
+        let at_end = bench.fork();
+        match at_end.try_open(at_end.options()) {
+            Err(LoadError::Corrupt(corruption)) => {
+                assert_eq!(corruption.reason, CorruptReason::LowerOffset);
+                assert_eq!(at_end.disk.read_file(&path).unwrap(), whole, "nothing was cut away");
+            }
+            Err(error) => panic!("{error}"),
+            Ok(at_end) => {
+                assert!(RecordBatch::parse(&bad).unwrap().is_compressed_control());
+                assert_eq!(at_end.log.log_end_offset(), offset(1));
+                assert_eq!(at_end.report.cuts[0].kind, CutKind::Torn);
+            }
+        }
         bench.disk.write_file(&path, &[whole, placed(plain(1, 10), 2, 0).to_vec()].concat());
         assert!(matches!(bench.try_open(bench.options()), Err(LoadError::Corrupt(_))));
+    }
+}
+
+/// A base offset lies outside the CRC. One that rots upward, above the recovery point, leaves valid batches behind it that
+/// seem to go back: they were acknowledged, and are not cut away.
+#[test]
+fn r8_a_base_offset_that_rots_takes_the_partition_offline_and_nothing_is_cut() {
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    for _ in 0..6 {
+        open.produce(plain(1, 50));
+        open.sync();
+    }
+    drop(open);
+    let path = bench.path("00000000000000000000.log");
+    let size = bench.disk.read_file(&path).unwrap().len() as u64 / 6;
+    for batch in 0..6_u64 {
+        for bit in 0..64_u64 {
+            let rotten = bench.fork();
+            rotten.disk.flip(&path, batch * size + bit / 8, 0x80 >> (bit % 8));
+            let before = rotten.disk.contents();
+            let is_up = batch & (1 << (63 - bit)) == 0;
+            match rotten.try_open(rotten.options()) {
+                Err(LoadError::Corrupt(_)) => assert_eq!(rotten.disk.contents(), before),
+                Err(error) => panic!("{error}"),
+                // A gap in front of the last batch is what a log may have; a negative offset is no batch, as any torn one.
+                Ok(open) => {
+                    assert!(batch == 5 && is_up, "batch {batch} bit {bit}: {:?}", open.report.cuts);
+                    assert_eq!(open.report.cut_bytes() > 0, bit == 0, "batch {batch} bit {bit}");
+                }
+            }
+        }
     }
 }
 

@@ -124,6 +124,24 @@ fn every_flipped_bit_before_a_valid_batch_is_corruption() {
     }
 }
 
+/// Base offsets lie outside the CRC: one that rotted upward makes all that follow it look old.
+#[test]
+fn a_whole_batch_of_a_lower_offset_is_corruption() {
+    for high in [12, 1 << 40] {
+        let behind = [batch(7, 40), batch(8, 40)].concat();
+        let mut case = Case::last(batch(high, 10), behind);
+        case.next_offset = high + 1;
+        let (reason, behind) = corrupt(case.judge());
+        assert_eq!((reason, behind), (CorruptReason::LowerOffset, None), "{high}");
+        // As the last one, and one whose own rotted downward.
+        case.behind = batch(7, 40);
+        assert_eq!(corrupt(case.judge()).0, CorruptReason::LowerOffset, "{high}");
+        // Cut by a byte it is what a crash leaves.
+        case.behind.pop();
+        assert_eq!(case.judge(), TailVerdict::Torn, "{high}");
+    }
+}
+
 #[test]
 fn stale_batches_of_lower_offsets_do_not_make_a_tail_corrupt() {
     let mut behind = batch(7, 40);
