@@ -118,6 +118,7 @@ pub(crate) fn check(root: &Path) -> Result<Report> {
     }
     for (name, text) in &documents {
         report.findings.extend(docs::named_tests(name, text, &sources));
+        report.findings.extend(docs::laws(name, text, &sources));
     }
     report.findings.extend(sources::listed_test_modules(root, &files)?);
     report.findings.extend(docs::hashes(root));

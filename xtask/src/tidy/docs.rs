@@ -1,4 +1,4 @@
-//! Documents: one sentence a line, and the hashes that tie two of them to the code they describe.
+//! Documents: one sentence a line, tests that are there, and the hashes that tie two of them to the code they describe.
 
 use std::path::Path;
 
@@ -11,6 +11,9 @@ const TIED: [(&str, &str); 2] = [
     ("docs/on-disk-format.md", "crates/segment/src/layout.rs"),
     ("docs/barrier.md", "crates/format/src/barrier.rs"),
 ];
+
+/// A document, the letter of the laws that it lists, and how many there are.
+const LAWS: [(&str, char, usize); 2] = [("docs/barrier.md", 'B', 12), ("docs/on-disk-format.md", 'R', 8)];
 
 /// True for markdown that is written here; golden data and corpora bring their own.
 pub(super) fn is_ours(name: &str) -> bool {
@@ -140,36 +143,132 @@ fn holds_two_sentences(line: &str) -> bool {
     false
 }
 
-/// Finds names of tests in a document, written as `package test_name`, that no source file of that package has.
+/// Finds names of tests in a document that are none: `package test_name` must be a test of that package, and a name of
+/// four words or more by itself a function of some source file.
 pub(super) fn named_tests(name: &str, text: &str, sources: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        for quoted in line.split('`').skip(1).step_by(2) {
-            let Some((package, test)) = quoted.split_once(' ') else { continue };
-            let folder = match package.strip_prefix("weir-") {
-                Some("benches") => "benches/".to_owned(),
-                Some(folder) => format!("crates/{folder}/"),
-                None if package == "xtask" => "xtask/".to_owned(),
-                None => continue,
-            };
-            let is_name = test.contains('_')
-                && test
-                    .chars()
-                    .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
-            if !is_name {
-                continue;
-            }
-            let heads = [format!("fn {test}("), format!("fn {test}<")];
-            let known = sources
-                .iter()
-                .filter(|(file, _)| file.starts_with(&folder))
-                .any(|(_, source)| heads.iter().any(|head| source.contains(head)));
-            if !known {
-                findings.push(Finding::new(name, index + 1, format!("{package} has no test {test}")));
+        for quoted in quoted_in(line) {
+            if let Some((folder, package, test)) = test_of(quoted) {
+                match found(sources, &folder, test) {
+                    None => {
+                        findings.push(Finding::new(name, index + 1, format!("{package} has no test {test}")));
+                    }
+                    // Benches name what they measure.
+                    Some(found) if !found.is_test && !folder.starts_with("benches") => {
+                        findings.push(Finding::new(
+                            name,
+                            index + 1,
+                            format!("{test} of {package} is no test"),
+                        ));
+                    }
+                    Some(_) => {}
+                }
+            } else if is_name(quoted)
+                && quoted.matches('_').count() >= 3
+                && !name.starts_with("docs/decisions/")
+                && found(sources, "", quoted).is_none()
+            {
+                findings.push(Finding::new(name, index + 1, format!("nothing is called {quoted}")));
             }
         }
     }
     findings
+}
+
+/// Finds laws that are missing or out of order in the table of a document that lists them, and those that name something
+/// else than tests of packages, or none that `cargo test` runs by itself.
+pub(super) fn laws(name: &str, text: &str, sources: &[(String, String)]) -> Vec<Finding> {
+    let Some((_, letter, count)) = LAWS.iter().find(|(document, ..)| *document == name) else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    let mut listed = 0;
+    for (index, line) in text.lines().enumerate() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let ["", law, _, tests, ""] = cells[..] else { continue };
+        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !law.strip_prefix(*letter).is_some_and(is_number) {
+            continue;
+        }
+        listed += 1;
+        let mut finding = |what: String| findings.push(Finding::new(name, index + 1, what));
+        if law != format!("{letter}{listed}") {
+            finding(format!("{letter}{listed} is expected where {law} stands"));
+        }
+        let mut has_one = false;
+        for quoted in quoted_in(tests) {
+            match test_of(quoted) {
+                Some((folder, _, test)) => {
+                    has_one |= found(sources, &folder, test).is_some_and(|found| !found.is_ignored);
+                }
+                None => finding(format!("`{quoted}` beside {law} is not written as `package test_name`")),
+            }
+        }
+        if !has_one {
+            finding(format!("no test of {law} is run by cargo test"));
+        }
+    }
+    if listed != *count {
+        findings.push(Finding::new(name, 0, format!("lists {listed} laws {letter}, and there are {count}")));
+    }
+    findings
+}
+
+fn quoted_in(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+fn is_name(text: &str) -> bool {
+    let letters = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+    text.contains('_') && text.chars().all(letters)
+}
+
+/// Folder, package and test of `package test_name`.
+fn test_of(quoted: &str) -> Option<(String, &str, &str)> {
+    let (package, test) = quoted.split_once(' ')?;
+    let folder = match package.strip_prefix("weir-") {
+        Some("benches") => "benches/".to_owned(),
+        Some(folder) => format!("crates/{folder}/"),
+        None if package == "xtask" => "xtask/".to_owned(),
+        None => return None,
+    };
+    is_name(test).then_some((folder, package, test))
+}
+
+struct Function {
+    is_test: bool,
+    is_ignored: bool,
+}
+
+/// The function of this name in the files below a folder: a test, if there is one.
+fn found(sources: &[(String, String)], folder: &str, name: &str) -> Option<Function> {
+    let heads = [format!("fn {name}("), format!("fn {name}<")];
+    let mut other = None;
+    for (_, source) in sources.iter().filter(|(file, _)| file.starts_with(folder)) {
+        for at in heads.iter().flat_map(|head| source.match_indices(head)).map(|(at, _)| at) {
+            let function = function(source, at);
+            if function.is_test {
+                return Some(function);
+            }
+            other = Some(function);
+        }
+    }
+    other
+}
+
+/// What the lines above a function's head say of it.
+fn function(source: &str, head: usize) -> Function {
+    let above = source[..head].rfind('\n').map_or("", |end| &source[..end]);
+    let mut function = Function { is_test: false, is_ignored: false };
+    for line in above.lines().rev().map(str::trim) {
+        if !line.starts_with("//") && (line.is_empty() || line.ends_with(['{', '}', ';'])) {
+            break;
+        }
+        function.is_test |= line == "#[test]" || line.starts_with("#[tokio::test");
+        function.is_ignored |= line.starts_with("#[ignore");
+    }
+    function
 }
 
 #[cfg(test)]
@@ -200,14 +299,58 @@ mod tests {
         assert_ne!(hash_of_code(code), hash_of_code(other));
     }
 
+    fn whats(findings: Vec<Finding>) -> Vec<String> {
+        findings.into_iter().map(|finding| finding.what).collect()
+    }
+
     #[test]
     fn a_test_that_is_named_must_exist_in_that_package() {
-        let sources = [("crates/psm/src/tests.rs".to_owned(), "fn b2_gone() {}\n".to_owned())];
-        let text =
-            "`weir-psm b2_gone`, `weir-psm b3_gone`, `weir-log b2_gone`, `weir serve`, `weir mirror stop`\n";
-        let found: Vec<String> =
-            named_tests("docs/x.md", text, &sources).into_iter().map(|finding| finding.what).collect();
-        assert_eq!(found, ["weir-psm has no test b3_gone", "weir-log has no test b2_gone"]);
+        let code =
+            "/// Why; and how.\n#[test]\n#[ignore = \"long\"]\nfn b2_gone() {}\n\nfn helper_of_it() {}\n";
+        let sources = [("crates/psm/src/tests.rs".to_owned(), code.to_owned())];
+        let text = "`weir-psm b2_gone`, `weir-psm b3_gone`, `weir-log b2_gone`, `weir serve`, `weir mirror stop`, \
+                    `weir-psm helper_of_it`\n";
+        let found = whats(named_tests("docs/x.md", text, &sources));
+        assert_eq!(
+            found,
+            [
+                "weir-psm has no test b3_gone",
+                "weir-log has no test b2_gone",
+                "helper_of_it of weir-psm is no test"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_name_of_four_words_by_itself_must_be_somewhere() {
+        let sources = [("crates/psm/src/tests.rs".to_owned(), "    fn what_is_still_here() {}\n".to_owned())];
+        let text = "`what_is_still_here`, `what_was_once_here`, `two_words`\n";
+        assert_eq!(whats(named_tests("docs/x.md", text, &sources)), ["nothing is called what_was_once_here"]);
+        assert_eq!(whats(named_tests("docs/decisions/x.md", text, &sources)), [""; 0]);
+    }
+
+    #[test]
+    fn laws_stand_in_order_and_name_tests_that_are_run() {
+        let code = "#[tokio::test]\nasync fn r_runs() {}\n\n#[test]\n#[ignore]\nfn r_by_hand() {}\n";
+        let sources = [("crates/log/src/tests.rs".to_owned(), code.to_owned())];
+        let right: String = (1..=8).map(|n| format!("| R{n} | short | `weir-log r_runs` |\n")).collect();
+        let check = |text: &str| whats(laws("docs/on-disk-format.md", text, &sources));
+        assert_eq!(check(&right), [""; 0]);
+        assert_eq!(
+            check(
+                &right.replace("| R3 | short | `weir-log r_runs` |", "| R3 | short | `weir-log r_by_hand` |")
+            ),
+            ["no test of R3 is run by cargo test"]
+        );
+        assert_eq!(
+            check(&right.replacen("`weir-log r_runs`", "`weir-log r_runs`, `r_runs`", 1)),
+            ["`r_runs` beside R1 is not written as `package test_name`"]
+        );
+        let without = right.replace("| R8 | short | `weir-log r_runs` |\n", "");
+        assert_eq!(check(&without), ["lists 7 laws R, and there are 8"]);
+        let swapped = right.replace("| R8 |", "| R9 |");
+        assert_eq!(check(&swapped), ["R8 is expected where R9 stands"]);
+        assert_eq!(whats(laws("docs/other.md", &without, &sources)), [""; 0]);
     }
 
     #[test]
