@@ -225,6 +225,8 @@ enum Run {
     Change,
     /// It changes the log for a client, as a write would: not while a mirror owns the partition (law B1).
     ClientChange,
+    /// It changes the log for the mirror that owns the partition: not once it is stopped.
+    MirrorChange,
 }
 
 /// What the handle of a partition sees, at the side of the shard that will serve it.

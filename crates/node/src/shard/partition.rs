@@ -285,12 +285,14 @@ impl PartitionHandle {
         .await?
     }
 
+    /// For the mirror that owns the partition. Whether it still does is looked at where the log is changed: what was asked
+    /// for before a stop cuts nothing behind it.
     async fn change(
         &self,
         job: impl FnOnce(&mut UnifiedLog, &mut dyn Io) -> Result<(), ChangeError> + Send + 'static,
     ) -> Result<LogView, PartitionError> {
-        let changed = self.run(move |log, io| job(log, io).map(|()| *log.view())).await?;
-        changed.map_err(PartitionError::Change)
+        let changed = self.run_or_look(Run::MirrorChange, move |log, io| job(log, io).map(|()| *log.view()));
+        changed.await?.map_err(PartitionError::Change)
     }
 
     /// What ListOffsets answers. The shard finds the batch; what it takes to decompress it is done elsewhere.
@@ -336,26 +338,28 @@ impl PartitionHandle {
         self.look(move |log, _| log.end_offset_for_epoch(epoch)).await
     }
 
-    /// Cuts the log at `offset`; durable when it answers.
+    /// Cuts the log of a mirrored partition at `offset`; durable when it answers.
     ///
     /// # Errors
-    /// [`PartitionError::Change`] or [`PartitionError::Offline`].
+    /// [`PartitionError::NotMirrored`] unless a mirror owns the partition; [`PartitionError::Change`];
+    /// [`PartitionError::Offline`].
     pub async fn truncate_to(&self, offset: Offset) -> Result<LogView, PartitionError> {
         self.change(move |log, io| log.truncate_to(io, offset)).await
     }
 
-    /// Empties the log, which then goes on at `offset`; durable when it answers.
+    /// Empties the log of a mirrored partition, which then goes on at `offset`; durable when it answers.
     ///
     /// # Errors
-    /// [`PartitionError::Change`] or [`PartitionError::Offline`].
+    /// As [`PartitionHandle::truncate_to`].
     pub async fn truncate_fully_and_start_at(&self, offset: Offset) -> Result<LogView, PartitionError> {
         self.change(move |log, io| log.truncate_fully_and_start_at(io, offset)).await
     }
 
-    /// Moves the log start up to `offset`; the shard deletes the segments below it when it has time.
+    /// Moves the log start of a mirrored partition up to `offset`; the shard deletes the segments below it when it has
+    /// time.
     ///
     /// # Errors
-    /// [`PartitionError::Change`] or [`PartitionError::Offline`].
+    /// As [`PartitionHandle::truncate_to`].
     pub async fn advance_log_start(&self, offset: Offset) -> Result<LogView, PartitionError> {
         self.change(move |log, _| log.move_log_start(offset)).await
     }

@@ -216,7 +216,7 @@ async fn a_reopened_log_starts_where_it_was_told_to() {
         append(&handle, value).await.unwrap();
     }
     let start = Offset::new(2).unwrap();
-    assert_eq!(handle.advance_log_start(start).await.unwrap().log_start_offset, start);
+    assert_eq!(handle.delete_records(Some(start)).await.unwrap().log_start_offset, start);
     disk.full_after(Some(0));
     append(&handle, "refused").await.unwrap_err();
     disk.full_after(None);
@@ -449,16 +449,13 @@ async fn what_was_cut_away_is_not_acknowledged_however_far_the_log_grows() {
             let append = handle.start_append(batch("cut"), AppendOrigin::Client, None, acks);
             cut_away.push(append.await.unwrap());
         }
-        let (cutting, ()) = tokio::join!(
-            async {
-                match to {
-                    0 => handle.truncate_to(Offset::ZERO).await,
-                    to => handle.truncate_fully_and_start_at(Offset::new(to).unwrap()).await,
-                }
-            },
-            async { drop(go) }
-        );
-        assert_eq!(cutting.unwrap().high_watermark.get(), to);
+        let cut = handle.run(move |log, io| match to {
+            0 => log.truncate_to(io, Offset::ZERO),
+            to => log.truncate_fully_and_start_at(io, Offset::new(to).unwrap()),
+        });
+        let (cutting, ()) = tokio::join!(cut, async { drop(go) });
+        cutting.unwrap().unwrap();
+        assert_eq!(handle.view().unwrap().high_watermark.get(), to);
         for value in ["1", "2"] {
             append(&handle, value).await.unwrap();
         }
@@ -469,6 +466,39 @@ async fn what_was_cut_away_is_not_acknowledged_however_far_the_log_grows() {
         assert_eq!(handle.sync().await.unwrap().high_watermark.get(), to + 2);
         assert!(shards.stop().await[0].clean);
     }
+}
+
+/// TRUNC-7: it was asked for while the mirror owned the partition, and comes when that is over.
+#[tokio::test]
+async fn what_a_mirror_asked_for_before_a_stop_cuts_nothing_behind_it() {
+    let disk = disk(27);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    let read_only = ReadOnly { mirror: "dr".to_owned(), state: "STOPPING".to_owned() };
+    let stopped = handle.status().leadership;
+    let stopping = Leadership { read_only: Some(read_only), ..stopped.clone() };
+    handle.set_leadership(stopping).await.unwrap();
+    let barrier = weir_format::MirrorPidReset::build(TimestampMs::new(5));
+    handle.append_coordinator(barrier).await.unwrap();
+    handle.sync().await.unwrap();
+    let go = hold(handle.shard()).await;
+    let start = Offset::new(1).unwrap();
+    let (stop, cut, emptied, moved, ()) = tokio::join!(
+        biased;
+        handle.set_leadership(stopped),
+        handle.truncate_to(Offset::ZERO),
+        handle.truncate_fully_and_start_at(Offset::new(9).unwrap()),
+        handle.advance_log_start(start),
+        async { drop(go) }
+    );
+    stop.unwrap();
+    for asked in [cut, emptied, moved] {
+        assert!(matches!(asked.unwrap_err(), PartitionError::NotMirrored));
+    }
+    let view = handle.view().unwrap();
+    assert_eq!((view.log_start_offset, view.log_end_offset), (Offset::ZERO, start));
+    assert_eq!(append(&handle, "ours").await.unwrap().base_offset.get(), 1);
+    assert!(shards.stop().await[0].clean);
 }
 
 #[tokio::test]
@@ -682,7 +712,7 @@ async fn old_segments_that_waited_for_a_snapshot_go_behind_it() {
         handle.append_client(batch, Acks::Durable).await.unwrap();
     }
     // Both are there at once: the snapshot behind the first segment, and the wish to delete that.
-    let moved = handle.advance_log_start(Offset::new(2).unwrap()).await.unwrap();
+    let moved = handle.delete_records(Offset::new(2)).await.unwrap();
     assert_eq!(moved.log_start_offset.get(), 2);
     for _ in 0..100 {
         if handle.stats().await.unwrap().segment_count == 1 {

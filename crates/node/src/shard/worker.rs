@@ -629,6 +629,9 @@ impl Shard {
                     Some((Some(read_only), _)) if may == Run::ClientChange => {
                         job(Err(PartitionError::ReadOnly { read_only: read_only.clone() }));
                     }
+                    Some((None, SlotState::Open(_))) if may == Run::MirrorChange => {
+                        job(Err(PartitionError::NotMirrored));
+                    }
                     Some((_, SlotState::Open(log))) => job(Ok((log, &mut *self.io))),
                     Some((_, SlotState::Failed { log, .. })) if may == Run::Look => {
                         job(Ok((log, &mut *self.io)));

@@ -310,7 +310,8 @@ async fn a_failed_partition_is_writable_only_when_the_gap_is_accepted() {
     // The source loses what was mirrored: an unclean election, or a disk that lied.
     let topic_id = a.server.node().metadata().topic("orders").expect("exists").id;
     let handle = a.server.node().partition(PartitionId { topic_id, partition: 0 }).expect("exists");
-    handle.truncate_to(weir_format::Offset::new(1).expect("not negative")).await.expect("cuts");
+    let to = weir_format::Offset::new(1).expect("not negative");
+    handle.run(move |log, io| log.truncate_to(io, to)).await.expect("is open").expect("cuts");
     let partition = until_state(&mut to_b, "FAILED").await.remove(0);
     assert_eq!(
         partition.failure.as_deref(),
