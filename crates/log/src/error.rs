@@ -1,6 +1,6 @@
 //! Why an append or a read was not done.
 
-use weir_format::{BatchError, LeaderEpoch, Offset, ProducerId, RecordError, TimestampMs};
+use weir_format::{BatchError, LeaderEpoch, MessageError, Offset, ProducerId, RecordError, TimestampMs};
 use weir_psm::ProducerStateError;
 use weir_segment::SegmentError;
 
@@ -18,6 +18,15 @@ pub enum AppendError {
         /// What is wrong with it.
         #[source]
         source: BatchError,
+    },
+    /// The bytes of a source of old have the magic of a message there, and it is not whole or not valid.
+    #[error("message at byte {position} of the request is not valid")]
+    Message {
+        /// Where the bad message starts, in bytes from the start of the request.
+        position: usize,
+        /// What is wrong with it.
+        #[source]
+        source: MessageError,
     },
     /// A client or a coordinator must append exactly one batch.
     #[error("{found} batches in one append, expected 1")]

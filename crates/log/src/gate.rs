@@ -3,8 +3,8 @@
 
 use bytes::BytesMut;
 use weir_format::{
-    BatchReader, Codec, LeaderEpoch, Offset, Record, RecordBatch, TimestampMs, TimestampType, frame_size,
-    set_max_timestamp,
+    AnyBatch, AnyBatchError, AnyBatchReader, BatchReader, Codec, LeaderEpoch, Offset, Record, RecordBatch,
+    TimestampMs, TimestampType, frame_size, set_max_timestamp,
 };
 use weir_psm::AppendOrigin;
 
@@ -170,47 +170,71 @@ impl Walk<'_> {
     }
 }
 
+/// The offsets of a replicated append.
+pub(crate) struct Replicated {
+    /// Base offset of the first batch; of a message of magic 0 or 1, its offset.
+    pub(crate) base_offset: Offset,
+    /// Last offset of the first one.
+    pub(crate) first_last_offset: Offset,
+    /// Last offset of the last one.
+    pub(crate) last_offset: Offset,
+}
+
 /// The batches of a replicated append: whole, valid, in order, of no later epoch than allowed. Bytes stay as they are.
 ///
-/// Source: Kafka's `UnifiedLog.appendAsFollower`; KAFKA-18723.
-pub(crate) fn replicated<'a>(
-    bytes: &'a [u8],
+/// Messages of magic 0 and 1 are taken as well: a source may hold them in front of its first batches. They have no leader
+/// epoch, and what they wrap is not looked at.
+///
+/// Source: Kafka's `UnifiedLog.appendAsFollower`; KAFKA-18723, KAFKA-9080.
+pub(crate) fn replicated(
+    bytes: &[u8],
     max_leader_epoch: Option<LeaderEpoch>,
-) -> Result<Vec<RecordBatch<'a>>, AppendError> {
-    let mut batches: Vec<RecordBatch<'a>> = Vec::new();
-    let mut reader = BatchReader::new(bytes);
+) -> Result<Replicated, AppendError> {
+    let mut found: Option<Replicated> = None;
+    let mut reader = AnyBatchReader::new(bytes);
     loop {
         let position = reader.position();
         let Some(batch) = reader.next() else { break };
-        let batch = batch.map_err(|source| AppendError::Batch { position, source })?;
-        if let Some(last) = batches.last()
-            && batch.base_offset() < last.next_offset()
-        {
-            return Err(AppendError::OffsetsNotMonotonic {
-                expected: last.next_offset(),
-                found: batch.base_offset(),
-            });
-        }
-        if batch.is_compressed_control() {
-            return Err(invalid(InvalidRecord::CompressedControlBatch));
-        }
-        let Some(epoch) = batch.leader_epoch() else {
-            return Err(invalid(InvalidRecord::MissingLeaderEpoch));
+        let batch = batch.map_err(|error| match error {
+            AnyBatchError::Message(source) => AppendError::Message { position, source },
+            AnyBatchError::Batch(source) => AppendError::Batch { position, source },
+            _ => AppendError::NotOneBatch { found: 0 },
+        })?;
+        let (base_offset, last_offset) = match &batch {
+            AnyBatch::Batch(batch) => (batch.base_offset(), batch.last_offset()),
+            AnyBatch::Message(message) => (message.offset(), message.offset()),
         };
-        if let Some(max) = max_leader_epoch
-            && epoch > max
+        if let Some(before) = &found
+            && base_offset <= before.last_offset
         {
-            return Err(AppendError::LeaderEpochTooHigh {
-                epoch,
-                max,
-                offset: batch.base_offset(),
-                position,
-            });
+            let expected = before.last_offset.next().unwrap_or(before.last_offset);
+            return Err(AppendError::OffsetsNotMonotonic { expected, found: base_offset });
         }
-        batches.push(batch);
+        if let AnyBatch::Batch(batch) = &batch {
+            replicated_batch(batch, max_leader_epoch, position)?;
+        }
+        found
+            .get_or_insert(Replicated { base_offset, first_last_offset: last_offset, last_offset })
+            .last_offset = last_offset;
     }
-    if batches.is_empty() {
-        return Err(AppendError::NotOneBatch { found: 0 });
+    found.ok_or(AppendError::NotOneBatch { found: 0 })
+}
+
+fn replicated_batch(
+    batch: &RecordBatch<'_>,
+    max_leader_epoch: Option<LeaderEpoch>,
+    position: usize,
+) -> Result<(), AppendError> {
+    if batch.is_compressed_control() {
+        return Err(invalid(InvalidRecord::CompressedControlBatch));
     }
-    Ok(batches)
+    let Some(epoch) = batch.leader_epoch() else {
+        return Err(invalid(InvalidRecord::MissingLeaderEpoch));
+    };
+    match max_leader_epoch.filter(|max| epoch > *max) {
+        Some(max) => {
+            Err(AppendError::LeaderEpochTooHigh { epoch, max, offset: batch.base_offset(), position })
+        }
+        None => Ok(()),
+    }
 }

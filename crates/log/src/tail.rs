@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_format::{Offset, header_of};
-use weir_segment::{AbortedTransaction, TransactionIndex};
+use weir_segment::{AbortedTransaction, TransactionIndex, batch_info};
 
 use crate::unified_log::Read;
 use crate::view::{Isolation, LogView};
@@ -182,6 +182,15 @@ fn to_u64(size: usize) -> u64 {
     u64::try_from(size).unwrap_or(u64::MAX)
 }
 
+/// Size, base offset and next offset of the batch, or message of magic 0 or 1, that stands first in bytes of the log.
+fn first_of(bytes: &[u8]) -> Option<(usize, Offset, Offset)> {
+    if let Ok(header) = header_of(bytes) {
+        return Some((header.size(), header.base_offset(), header.next_offset()));
+    }
+    let info = batch_info(bytes, 0).ok()?;
+    Some((usize::try_from(info.size).ok()?, info.base_offset, info.next_offset))
+}
+
 impl HotTail {
     /// One without a log.
     #[must_use]
@@ -294,26 +303,25 @@ fn gather(
     for piece in pieces {
         let (mut start, mut at, mut is_full) = (0, 0, false);
         // The log has checked these headers.
-        while let Ok(header) = header_of(piece.bytes.get(at..).unwrap_or_default()) {
-            let size = header.size();
+        while let Some((size, base_offset, next)) = first_of(piece.bytes.get(at..).unwrap_or_default()) {
             if at + size > piece.bytes.len() {
                 // The copy of a chunk that grows ends within a batch.
                 is_full = true;
                 break;
             }
-            if header.next_offset() <= from {
+            if next <= from {
                 at += size;
                 start = at;
                 continue;
             }
             let taken = total + (at - start);
             let fits = taken.saturating_add(size) <= max_bytes;
-            if header.next_offset() > end || !(fits || (taken == 0 && at_least_one)) {
+            if next > end || !(fits || (taken == 0 && at_least_one)) {
                 is_full = true;
                 break;
             }
-            first_base_offset.get_or_insert(header.base_offset());
-            next_offset = header.next_offset();
+            first_base_offset.get_or_insert(base_offset);
+            next_offset = next;
             at += size;
         }
         total += at - start;
@@ -356,12 +364,12 @@ impl Chunk {
         let mut at = position;
         let mut last = self.marks.last().map_or(0, |(_, position)| *position);
         let mut found = Vec::new();
-        while let Ok(header) = header_of(self.bytes().get(at..).unwrap_or_default()) {
+        while let Some((size, base_offset, _)) = first_of(self.bytes().get(at..).unwrap_or_default()) {
             if at >= last + MARK_EVERY {
-                found.push((header.base_offset(), at));
+                found.push((base_offset, at));
                 last = at;
             }
-            at += header.size();
+            at += size;
         }
         self.marks.append(&mut found);
     }
@@ -429,8 +437,9 @@ impl State {
     fn push(&mut self, bytes: &Bytes, next_offset: Offset) -> Option<u64> {
         let before = self.end;
         self.end = next_offset;
-        let Ok(header) = header_of(bytes) else { unreachable!("what was appended are batches") };
-        let base_offset = header.base_offset();
+        let Some((_, base_offset, _)) = first_of(bytes) else {
+            unreachable!("what was appended are batches")
+        };
         let most = self.memory.max_bytes();
         if to_u64(bytes.len() + CHUNK_OVERHEAD) > most {
             self.clear(next_offset);

@@ -3,7 +3,7 @@
 //! This version takes an empty log, or one that the same session mirrored and whose newest
 //! batch the source still has. Anything else is FAILED with the reason; nothing is cut.
 
-use weir_format::{BatchReader, Offset};
+use weir_format::{AnyBatch, AnyBatchReader, Offset};
 
 use crate::destination::{LogState, NewestBatch};
 use crate::failure::Failure;
@@ -79,14 +79,16 @@ pub fn compare_newest(newest: &NewestBatch, fetched: &FetchedPartition) -> Resul
             end_offset: diverging.end_offset,
         });
     }
-    match BatchReader::new(&fetched.records).next() {
-        None => Err(differs("no batch".to_owned())),
-        Some(Err(error)) => Err(differs(error.to_string())),
-        Some(Ok(batch)) if batch.base_offset() == newest.base_offset && batch.crc() == newest.crc => Ok(()),
-        Some(Ok(batch)) => {
-            Err(differs(format!("a batch at offset {} with CRC {:#010x}", batch.base_offset(), batch.crc())))
-        }
+    let (found, offset, crc) = match AnyBatchReader::new(&fetched.records).next() {
+        None => return Err(differs("no batch".to_owned())),
+        Some(Err(error)) => return Err(differs(error.to_string())),
+        Some(Ok(AnyBatch::Batch(batch))) => ("batch", batch.base_offset(), batch.crc()),
+        Some(Ok(AnyBatch::Message(message))) => ("message", message.offset(), message.crc()),
+    };
+    if (offset, crc) != (newest.base_offset, newest.crc) {
+        return Err(differs(format!("a {found} at offset {offset} with CRC {crc:#010x}")));
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@
 use std::collections::btree_map::Entry;
 
 use bytes::Bytes;
-use weir_format::{BatchError, BatchReader, LeaderEpoch, Offset, RecordBatch};
+use weir_format::{
+    AnyBatch, AnyBatchError, AnyBatchReader, BatchError, LeaderEpoch, MessageError, Offset, RecordBatch,
+};
 
 use crate::destination::{LogState, ProducerIdsMet};
 use crate::failure::Failure;
@@ -238,14 +240,19 @@ impl FetchState {
 
     fn on_records(&mut self, records: &Bytes) -> FetchDecision {
         let mut accepted = Accepted::new(self.next_offset);
-        for batch in BatchReader::new(records) {
+        for batch in AnyBatchReader::new(records) {
             let verdict = match &batch {
                 Ok(batch) => self.on_batch(batch, &mut accepted),
-                Err(BatchError::Truncated { need, have }) if accepted.size == 0 => {
+                Err(
+                    AnyBatchError::Batch(BatchError::Truncated { need, have })
+                    | AnyBatchError::Message(MessageError::Truncated { need, have }),
+                ) => {
+                    // A source may end a response within a batch; it comes again.
+                    if accepted.size > 0 {
+                        break;
+                    }
                     Some(self.on_cut_batch(*need, *have))
                 }
-                // A source may end a response within a batch; it comes again.
-                Err(BatchError::Truncated { .. }) => break,
                 Err(error) if accepted.size == 0 => Some(self.corrupt(error)),
                 // What is in front is good. The next fetch begins at the bad one.
                 Err(_) => break,
@@ -274,8 +281,8 @@ impl FetchState {
     }
 
     /// Accepts the batch and answers `None`, or says what to do if it is the first one.
-    fn on_batch(&mut self, batch: &RecordBatch<'_>, accepted: &mut Accepted) -> Option<FetchDecision> {
-        let (size, limit) = (batch.size(), self.limits.max_batch_bytes);
+    fn on_batch(&mut self, batch: &AnyBatch<'_>, accepted: &mut Accepted) -> Option<FetchDecision> {
+        let (size, limit) = (batch.bytes().len(), self.limits.max_batch_bytes);
         let is_first = accepted.size == 0;
         if size > limit {
             if !is_first {
@@ -283,7 +290,13 @@ impl FetchState {
             }
             return Some(self.suspect(Failure::BatchTooLarge { offset: self.next_offset, size, limit }));
         }
-        let base = batch.base_offset();
+        let (base, next_offset) = match batch {
+            AnyBatch::Batch(batch) => (batch.base_offset(), batch.next_offset()),
+            AnyBatch::Message(message) => {
+                let offset = message.offset();
+                (offset, offset.next().unwrap_or(offset))
+            }
+        };
         if base < accepted.next_offset {
             // The source's log starts inside this batch; an empty log takes it whole.
             let contains = is_first && self.log_is_empty && batch.last_offset() >= accepted.next_offset;
@@ -293,6 +306,25 @@ impl FetchState {
             }
             accepted.restart_at = Some(base);
         }
+        // A message of magic 0 or 1 has neither a leader epoch nor a producer.
+        if let AnyBatch::Batch(batch) = batch
+            && let Some(decision) = self.on_fields(batch, is_first, accepted)
+        {
+            return Some(decision);
+        }
+        accepted.size = accepted.size.saturating_add(size);
+        accepted.next_offset = next_offset;
+        None
+    }
+
+    /// What control bit, leader epoch and producer id of a batch say.
+    fn on_fields(
+        &mut self,
+        batch: &RecordBatch<'_>,
+        is_first: bool,
+        accepted: &mut Accepted,
+    ) -> Option<FetchDecision> {
+        let base = batch.base_offset();
         if batch.is_compressed_control() {
             let cause = format!("control batch at offset {base} is compressed");
             return Some(if is_first { self.corrupt(cause) } else { FetchDecision::Idle });
@@ -326,8 +358,6 @@ impl FetchState {
                 }
             }
         }
-        accepted.size = accepted.size.saturating_add(size);
-        accepted.next_offset = batch.next_offset();
         None
     }
 

@@ -31,6 +31,7 @@ pub fn of_partition(error: &PartitionError) -> ErrorCode {
 pub fn of_append(error: &AppendError) -> ErrorCode {
     match error {
         AppendError::Batch { source, .. } => of_batch(source),
+        AppendError::Message { .. } => ErrorCode::CORRUPT_MESSAGE,
         AppendError::NotOneBatch { .. } | AppendError::InvalidRecord { .. } | AppendError::Records { .. } => {
             ErrorCode::INVALID_RECORD
         }

@@ -47,7 +47,8 @@ impl LastBatch {
     }
 
     /// What is remembered of a message of magic 0 or 1.
-    pub(crate) fn of_message(message: &Message<'_>) -> Self {
+    #[must_use]
+    pub fn of_message(message: &Message<'_>) -> Self {
         let offset = message.offset();
         Self {
             base_offset: offset,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_format::{BatchError, Offset, RecordBatch, TimestampMs, header_of};
+use weir_format::{BatchError, Offset, RecordBatch, TimestampMs, message_size};
 
 use crate::appender::{Appender, MAX_UNWRITTEN, Settled, again};
 use crate::config::SegmentConfig;
@@ -410,25 +410,37 @@ impl LocalLog {
         }
     }
 
-    /// The batches in `bytes`, with their positions in it.
+    /// Where a segment begins whose first batch is this one, whose bytes these are.
+    fn base_of_next(&self, first: &BatchInfo, bytes: &[u8]) -> Offset {
+        if !matches!(message_size(bytes), Ok(Some(_))) {
+            return first.base_offset;
+        }
+        // A message may wrap others, of lower offsets than its own, as many as an index can say.
+        // Source: Kafka's `UnifiedLog.maybeRoll`.
+        let lowest = first.last_offset.get().saturating_sub(i64::from(i32::MAX));
+        Offset::new(lowest).map_or(self.log_end_offset, |lowest| self.log_end_offset.max(lowest))
+    }
+
+    /// The batches in `bytes`, messages of magic 0 and 1 among them, with their positions in it.
     fn check_batches(&self, bytes: &[u8]) -> Result<Vec<BatchInfo>, SegmentError> {
         let mut batches = Vec::new();
         let (mut at, mut end) = (0, self.log_end_offset);
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let not_batches = |source| SegmentError::NotBatches { position: at, source };
-            let header = header_of(rest).map_err(not_batches)?;
-            if header.size() > rest.len() {
-                return Err(not_batches(BatchError::Truncated { need: header.size(), have: rest.len() }));
+            let info = batch_info(rest, to_u64(at)).map_err(not_batches)?;
+            let size = usize::try_from(info.size).unwrap_or(usize::MAX);
+            if size > rest.len() {
+                return Err(not_batches(BatchError::Truncated { need: size, have: rest.len() }));
             }
-            if header.base_offset() < end {
+            if info.base_offset < end {
                 return Err(SegmentError::NotMonotonic {
-                    base_offset: header.base_offset(),
+                    base_offset: info.base_offset,
                     log_end_offset: end,
                 });
             }
-            end = header.next_offset();
-            batches.push(BatchInfo::of(&header, to_u64(at)));
-            at += header.size();
+            end = info.next_offset;
+            batches.push(info);
+            at += size;
         }
         Ok(batches)
     }
@@ -442,14 +454,16 @@ impl LocalLog {
         mut done: LogAppend,
     ) -> Result<LogAppend, SegmentError> {
         let config = self.config;
+        let range = |position: u64| usize::try_from(position).unwrap_or(usize::MAX);
         let mut rest = batches;
         while let Some(first) = rest.first() {
             let roll = |segment: &UsedSegment, b: &BatchInfo| {
                 segment.needs_roll(&config, b.last_offset, b.size, b.max_timestamp, now)
             };
             if roll(self.active_mut(), first) {
-                self.roll_to(io, first.base_offset, now)?;
-                done.rolled.push(first.base_offset);
+                let base = self.base_of_next(first, bytes.get(range(first.position)..).unwrap_or_default());
+                self.roll_to(io, base, now)?;
+                done.rolled.push(base);
             }
             // One write for all batches that go into this segment.
             let active = self.active_mut();
@@ -466,7 +480,6 @@ impl LocalLog {
             let (group, later) = rest.split_at(count);
             rest = later;
             let Some(last) = group.last() else { break };
-            let range = |position: u64| usize::try_from(position).unwrap_or(usize::MAX);
             let part = bytes.slice(range(first.position)..range(last.end()));
             let size = active.size();
             if let Err(error) = self.gather(io, start, part, last.next_offset) {

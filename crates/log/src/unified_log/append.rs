@@ -2,7 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use weir_format::{
-    Offset, RecordBatch, TimestampMs, TimestampType, set_base_offset, set_leader_epoch, set_log_append_time,
+    Message, Offset, RecordBatch, TimestampMs, TimestampType, set_base_offset, set_leader_epoch,
+    set_log_append_time,
 };
 use weir_psm::{AppendOrigin, Applied, Checked, DuplicateBatch, Transition};
 use weir_recovery::{LastBatch, aborted_entries, note_barrier};
@@ -136,19 +137,16 @@ impl UnifiedLog {
         bytes: Bytes,
         params: &AppendParams,
     ) -> Result<Appended, AppendError> {
-        let batches = gate::replicated(&bytes, params.max_leader_epoch)?;
-        let (Some(first), Some(last)) = (batches.first(), batches.last()) else {
-            return Err(AppendError::NotOneBatch { found: 0 });
-        };
+        let found = gate::replicated(&bytes, params.max_leader_epoch)?;
         let log_end_offset = self.log.log_end_offset();
-        let (base_offset, last_offset) = (first.base_offset(), last.last_offset());
+        let (base_offset, last_offset) = (found.base_offset, found.last_offset);
         if base_offset < log_end_offset {
             // Kafka: Partition.appendRecordsToFollowerOrFutureReplica. The log started inside the leader's first batch.
             let empty = self.log_start_offset == log_end_offset;
-            if !empty || first.last_offset() < log_end_offset {
+            if !empty || found.first_last_offset < log_end_offset {
                 return Err(AppendError::UnexpectedOffset {
                     first_offset: base_offset,
-                    last_offset: first.last_offset(),
+                    last_offset: found.first_last_offset,
                     log_end_offset,
                 });
             }
@@ -200,7 +198,21 @@ impl UnifiedLog {
         let mut rest: &[u8] = bytes;
         while !rest.is_empty() {
             // The gate has checked them, CRC included.
-            let batch = RecordBatch::parse_without_crc(rest).expect("bytes that passed the gate are batches");
+            let Ok(batch) = RecordBatch::parse_without_crc(rest) else {
+                let message =
+                    Message::parse(rest).expect("bytes that passed the gate are batches or messages");
+                rest = &rest[message.size()..];
+                while let Some(base) = rolled.next_if(|&base| base <= message.offset()) {
+                    segment = base;
+                    self.on_roll(io, base, end_before);
+                }
+                // It has no producer and no leader epoch.
+                let next =
+                    message.offset().next().expect("the offset of a message is not the last one there is");
+                self.psm.update_map_end_offset(next);
+                self.last_batch = Some(LastBatch::of_message(&message));
+                continue;
+            };
             rest = &rest[batch.size()..];
             while let Some(base) = rolled.next_if(|&base| base <= batch.base_offset()) {
                 segment = base;

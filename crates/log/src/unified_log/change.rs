@@ -1,6 +1,6 @@
 //! Changing: cuts, and leader epochs.
 
-use weir_format::{LeaderEpoch, Offset, RecordBatch};
+use weir_format::{LeaderEpoch, Message, Offset, RecordBatch};
 use weir_recovery::LastBatch;
 use weir_segment::io::Io;
 
@@ -56,10 +56,11 @@ impl UnifiedLog {
         };
         let last = self.log.last_batch(io);
         let last = self.or_offline(last)?;
-        self.last_batch = last
-            .as_ref()
-            .and_then(|found| RecordBatch::parse_without_crc(&found.bytes).ok())
-            .map(|batch| LastBatch::of(&batch));
+        self.last_batch =
+            last.as_ref().and_then(|found| match RecordBatch::parse_without_crc(&found.bytes) {
+                Ok(batch) => Some(LastBatch::of(&batch)),
+                Err(_) => Message::parse(&found.bytes).ok().map(|message| LastBatch::of_message(&message)),
+            });
         self.cut_epochs(io, end)?;
         self.all_synced();
         Ok(())

@@ -3,9 +3,10 @@
 
 use bytes::BytesMut;
 use weir_format::{
-    BatchBuilder, BatchReader, ProducerEpoch, ProducerId, RecordBatch, Sequence, TimestampMs, TimestampType,
+    AnyBatch, AnyBatchReader, BatchBuilder, BatchReader, ProducerEpoch, ProducerId, RecordBatch, Sequence,
+    TimestampMs, TimestampType,
 };
-use weir_log::{AppendError, AppendParams, Isolation, OffsetSpec};
+use weir_log::{AppendError, AppendParams, HotTail, Isolation, OffsetSpec, TailMemory};
 use weir_psm::ProducerStateError;
 use weir_recovery::CutKind;
 use weir_segment::TimeIndex;
@@ -698,6 +699,86 @@ fn n_gap_2_batches_further_apart_than_31_bits_are_found_read_and_recovered() {
         drop(open);
         bench.remove_auxiliary_files();
         open = bench.open_unclean();
+    }
+}
+
+/// KAFKA-9080: what a source of old holds is taken as it is, whatever is inside it.
+#[test]
+fn n_gap_6_messages_of_old_formats_are_mirrored_untouched() {
+    for name in ["magic-v0", "magic-v1", "magic-mixed"] {
+        let mut source = Bench::new(1);
+        source.dir = format!("/golden/{name}-0").into();
+        source.disk.import(&testdata().join(name).join(format!("{name}-0")), &source.dir).unwrap();
+        let mut at_source = source.open_unclean();
+        let (bytes, end) = (source.log_bytes(), at_source.log.log_end_offset());
+        let parts: Vec<AnyBatch<'_>> = AnyBatchReader::new(&bytes).map(Result::unwrap).collect();
+        for (segment_bytes, together, memory) in [
+            (1 << 30, 1, 0),
+            (2_000, 3, 1 << 20),
+            (300, 1, 1 << 20),
+            (700, 7, 3_000),
+            (1 << 30, 1_000, 1 << 20),
+        ] {
+            let bench = Bench::new(2).segment_bytes(segment_bytes);
+            let mut open = bench.open_unclean();
+            open.log.attach_tail(HotTail::new(), TailMemory::new(memory));
+            for group in parts.chunks(together) {
+                let group: Vec<u8> = group.iter().flat_map(AnyBatch::bytes).copied().collect();
+                open.replicate(BytesMut::from(&group[..]));
+            }
+            open.sync();
+            for start in ["live", "killed", "bare", "stopped"] {
+                let what = format!("{name}, {segment_bytes}, {together}, {start}");
+                match start {
+                    "live" => {}
+                    "stopped" => {
+                        open.close();
+                        open = bench.open_clean();
+                    }
+                    _ => {
+                        drop(open);
+                        if start == "bare" {
+                            bench.remove_auxiliary_files();
+                        }
+                        open = bench.open_unclean();
+                    }
+                }
+                assert!(bench.log_bytes() == bytes, "{what}");
+                assert_eq!(open.log.log_end_offset(), end, "{what}");
+                assert_eq!(open.log.view().last_stable_offset, end, "{what}");
+                assert_eq!(open.log.last_batch(), at_source.log.last_batch(), "{what}");
+                assert_eq!(open.facts().epochs, at_source.facts().epochs, "{what}");
+                assert_equal_state(&open.producers(), &at_source.producers(), &what);
+                for from in 0..end.get() {
+                    let found = open.read(from, 1, Isolation::Committed).bytes;
+                    let expected = parts.iter().find(|part| part.last_offset() >= offset(from)).unwrap();
+                    assert!(found == expected.bytes(), "{what}: from {from}");
+                }
+                let time = |open: &mut Open, at| {
+                    let spec = OffsetSpec::Timestamp(TimestampMs::new(at));
+                    open.log.offset_for(&mut *open.io, spec, Isolation::Uncommitted).unwrap()
+                };
+                for at in [0, NOW.get(), NOW.get() + 100_000, i64::MAX] {
+                    assert_eq!(time(&mut open, at), time(&mut at_source, at), "{what}: {at}");
+                }
+            }
+            // A cut falls between them, and what is known of the last one is right.
+            let middle = parts[parts.len() / 2].last_offset();
+            open.truncate(middle.get() + 1);
+            assert_eq!(open.log.last_batch().unwrap().last_offset, middle);
+            let known = open.log.last_batch();
+            drop(open);
+            assert_eq!(bench.open_unclean().log.last_batch(), known);
+        }
+        // Clients are held to the newest format.
+        let mut open = Bench::new(3).open_unclean();
+        let first = AnyBatchReader::new(&bytes).next().unwrap().unwrap();
+        assert!(open.append(BytesMut::from(first.bytes()), &client()).is_err());
+        let mut flipped = first.bytes().to_vec();
+        *flipped.last_mut().unwrap() ^= 1;
+        let params = AppendParams::replication(epoch(5), NOW);
+        let refused = open.append(BytesMut::from(&flipped[..]), &params);
+        assert!(matches!(refused, Err(AppendError::Message { position: 0, .. })), "{refused:?}");
     }
 }
 

@@ -88,6 +88,73 @@ fn whole_batches_are_appended_as_they_came() {
     assert!(state.appended(&plan, &log(22, false, 16)).is_err(), "a log that ends elsewhere is a fault");
 }
 
+/// A message of magic 1 by hand, as nothing here writes it.
+fn message(at: i64, value: &[u8]) -> BytesMut {
+    let mut covered = vec![1, 0];
+    covered.extend_from_slice(&7_i64.to_be_bytes());
+    covered.extend_from_slice(&(-1_i32).to_be_bytes());
+    covered.extend_from_slice(&i32::try_from(value.len()).expect("small").to_be_bytes());
+    covered.extend_from_slice(value);
+    let crc = !covered.iter().fold(!0_u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
+    });
+    let mut bytes = BytesMut::from(&at.to_be_bytes()[..]);
+    bytes.extend_from_slice(&i32::try_from(covered.len() + 4).expect("small").to_be_bytes());
+    bytes.extend_from_slice(&crc.to_be_bytes());
+    bytes.extend_from_slice(&covered);
+    bytes
+}
+
+/// A source of old may hold messages of magic 0 and 1 in front of its batches.
+#[test]
+fn n_gap_6_messages_of_old_formats_are_appended_as_they_came() {
+    let mut state = fetching(10, false);
+    // The offset of the second is that of the last message that it would wrap.
+    let parts = [message(10, b"one"), message(19, b"two"), batch(20, 3, 5)];
+    let response = data(&parts);
+    let plan = plan_of(state.on_response(&response));
+    assert_eq!((&plan.records, plan.next_offset), (&response.records, offset(23)));
+    assert_eq!(plan.producer_ids, ProducerIdsMet::new());
+    // One that is cut is left for the next fetch, and asked for with more room if it is the first.
+    let cut = parts[..2].concat();
+    let plan = plan_of(state.on_response(&fetched(SourceCode::None, cut[..cut.len() - 1].to_vec())));
+    assert_eq!((plan.records.len(), plan.next_offset), (parts[0].len(), offset(11)));
+    let large = message(10, &[0; 5_000]);
+    let widened = state.on_response(&fetched(SourceCode::None, large[..4_096].to_vec()));
+    assert_eq!(widened, FetchDecision::Widen);
+    // What is wrong with one is said.
+    let mut flipped = message(10, b"one");
+    flipped[30] ^= 1;
+    let FetchDecision::Reconnect(cause) = state.on_response(&data(&[flipped])) else { panic!("corrupt") };
+    assert!(cause.contains("CRC"), "{cause}");
+    let FetchDecision::Fail(Failure::CorruptBatch { .. }) = state.on_response(&data(&[message(9, b"back")]))
+    else {
+        panic!("it goes back")
+    };
+}
+
+/// B9, M6: nobody could tell whether it is the barrier.
+#[test]
+fn b9_a_control_batch_with_a_codec_is_corrupt() {
+    let mut compressed = BatchBuilder::barrier(TimestampMs::new(1));
+    weir_format::set_base_offset(&mut compressed, offset(11)).expect("a batch");
+    weir_format::set_leader_epoch(&mut compressed, epoch(5)).expect("a batch");
+    compressed[22] |= 1;
+    let crc = weir_format::crc::batch_crc(&compressed);
+    compressed[17..21].copy_from_slice(&crc.to_be_bytes());
+    // What stands before it is taken, and it is the first of the next fetch.
+    let mut state = fetching(10, false);
+    let plan = plan_of(state.on_response(&data(&[batch(10, 1, 5), compressed.clone()])));
+    assert_eq!(plan.next_offset, offset(11));
+    state.appended(&plan, &log(11, false, 16)).expect("the log ends there");
+    let again = data(&[compressed]);
+    assert!(matches!(state.on_response(&again), FetchDecision::Reconnect(_)));
+    let FetchDecision::Fail(Failure::CorruptBatch { cause, .. }) = state.on_response(&again) else {
+        panic!("taken")
+    };
+    assert!(cause.contains("compressed"), "{cause}");
+}
+
 #[test]
 fn producer_ids_are_collected_by_range() {
     let with_id = |base: i64, id: i64| {
@@ -317,7 +384,7 @@ proptest! {
         if let FetchDecision::Append(plan) = decision {
             prop_assert!(bytes.starts_with(&plan.records));
             let mut expected = plan.restart_at.unwrap_or(offset(10));
-            let mut reader = BatchReader::new(&plan.records);
+            let mut reader = weir_format::BatchReader::new(&plan.records);
             for found in &mut reader {
                 let found = found.expect("only good batches");
                 prop_assert!(found.base_offset() >= expected);
