@@ -1,16 +1,23 @@
 //! Failures that others met in production, each as a test of one log; the id of the case is in the name. Those that
 //! concern producer state alone are in `weir-psm`, torn tails of every kind in `weir-recovery`.
 
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
 use bytes::BytesMut;
 use weir_format::{
     AnyBatch, AnyBatchReader, BatchBuilder, BatchReader, ProducerEpoch, ProducerId, RecordBatch, Sequence,
     TimestampMs, TimestampType,
 };
-use weir_log::{AppendError, AppendParams, HotTail, Isolation, OffsetSpec, TailMemory};
+use weir_log::{
+    AppendError, AppendParams, DeletionScope, HotTail, Isolation, OffsetSpec, OpenOptions, TailMemory,
+};
 use weir_psm::ProducerStateError;
-use weir_recovery::CutKind;
+use weir_recovery::{CutKind, ProducerStateSource};
 use weir_segment::TimeIndex;
-use weir_segment::io::sim::CrashPolicy;
+use weir_segment::io::sim::{CrashPolicy, SimIo};
+use weir_segment::io::{Advice, Done, FileId, Io, IoError, IoWaker, Metadata, Op, Open as How, Ticket, Wait};
 
 use super::edges::delivered;
 use super::support::*;
@@ -81,6 +88,30 @@ fn pid_4_a_producer_that_outlives_the_switch_and_a_newcomer_both_land() {
     assert_eq!(open.produce(data(Some((5, 0, 1001)), false, 1, 8)).base_offset, offset(7));
     open.sync();
     assert_eq!(open.log.view().high_watermark, offset(8));
+}
+
+#[test]
+fn pid_6_a_negative_producer_id_is_kept_as_it_came_and_is_no_producer() {
+    let mut batch = placed(data(Some((7, 0, 0)), true, 1, 8), 0, 0);
+    batch[43..51].copy_from_slice(&(-7_i64).to_be_bytes());
+    let crc = weir_format::crc::batch_crc(&batch);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    assert!(open.append(batch.clone(), &client()).is_err(), "a client may not");
+    assert_eq!(open.replicate(batch.clone()).tolerated_count, 1, "what a warning and a metric count");
+    open.sync();
+    for bare in [false, true] {
+        assert_eq!((open.log.producers().count(), open.log.open_transactions().len()), (0, 0));
+        assert_eq!(open.log.view().last_stable_offset, offset(1), "it holds back nobody");
+        assert_eq!(open.read_all(Isolation::Committed), batch[..]);
+        drop(open);
+        if bare {
+            bench.remove_auxiliary_files();
+        }
+        open = bench.open_unclean();
+        assert_eq!(open.report.tolerated_count, 1);
+    }
 }
 
 #[test]
@@ -204,6 +235,15 @@ fn n_pid_9_a_client_that_carries_on_with_five_in_flight_is_in_order_behind_a_bar
         let appended = open.produce(data(Some((5, 0, sequence)), false, 1, 8));
         assert_eq!((appended.base_offset, appended.duplicate), (offset(base), false));
     }
+    // From the first one on they are in order, and one that comes again is answered.
+    let Err(AppendError::ProducerState { source }) =
+        open.append(data(Some((5, 0, 1_006)), false, 1, 8), &client())
+    else {
+        panic!("a gap")
+    };
+    assert!(matches!(source, ProducerStateError::OutOfOrderSequence { .. }));
+    let again = open.produce(data(Some((5, 0, 1_000)), false, 1, 8));
+    assert_eq!((again.base_offset, again.duplicate), (offset(11), true));
     open.sync();
 }
 
@@ -315,11 +355,106 @@ fn lso_4_n_lso_4_one_view_bounds_a_read_and_never_lies_above_what_producer_state
     assert_eq!(open.log.view().high_watermark, offset(3));
 }
 
+/// B4, where the transaction began in an older segment than the barrier's.
+#[test]
+fn b4_what_a_barrier_ends_stands_in_the_index_of_the_barriers_segment() {
+    let bench = Bench::new(1).segment_bytes(300);
+    let mut open = bench.open_unclean();
+    open.produce(data(Some((2, 0, 0)), true, 1, 10)); // 0
+    open.produce(data(Some((1, 0, 0)), true, 1, 250)); // 1, a second segment
+    open.produce(plain(1, 250)); // 2, a third
+    assert_eq!(open.coordinate(barrier()).base_offset, offset(3)); // a fourth
+    open.sync();
+    for bare in [false, true, true] {
+        let bases: Vec<i64> = open.log.segments().iter().map(|segment| segment.base_offset.get()).collect();
+        assert_eq!(bases, [0, 1, 2, 3]);
+        let mut index_of = |base: i64| {
+            let entries = open.log.segment_transactions(&mut *open.io, offset(base)).unwrap();
+            let facts = entries.iter().map(|entry| {
+                let ids = (entry.producer_id.get(), entry.first_offset.get());
+                (ids, entry.last_offset.get(), entry.last_stable_offset.get())
+            });
+            facts.collect::<Vec<_>>()
+        };
+        assert_eq!(index_of(3), [((2, 0), 3, 1), ((1, 1), 3, 4)]);
+        assert_eq!((index_of(0), index_of(1), index_of(2)), (vec![], vec![], vec![]));
+        drop(open);
+        if bare {
+            bench.remove_auxiliary_files();
+        }
+        open = bench.open_unclean();
+    }
+}
+
+/// B9: neither its value nor its other fields hide one, or fail a read or a start; and what is none is no error.
+#[test]
+fn b9_whatever_its_value_a_barrier_is_one_in_an_append_in_a_read_and_in_recovery() {
+    let control = |key: Option<&[u8]>, value: Option<&[u8]>, id: i64| {
+        let mut batch = BatchBuilder::new().control().record(NOW, key, value).build().unwrap();
+        batch[43..51].copy_from_slice(&id.to_be_bytes());
+        let crc = weir_format::crc::batch_crc(&batch);
+        batch[17..21].copy_from_slice(&crc.to_be_bytes());
+        batch
+    };
+    let seven = Some(&[0, 0, 0, 7][..]);
+    let long = [0xff; 300];
+    let yes = [
+        control(seven, None, -1),
+        control(seven, Some(&[]), -1),
+        control(seven, Some(&[0]), -1),
+        control(seven, Some(&[0, 9, 0]), -1),
+        control(seven, Some(&long), -1),
+        control(Some(&[0, 3, 0, 7, 99]), Some(&[0, 0, 0]), -1),
+        control(seven, Some(&[0, 0, 0]), 5),
+        control(seven, Some(&[0, 0, 0]), -9),
+    ];
+    let no = [
+        control(None, Some(&[0, 0, 0]), -1),
+        control(Some(&[]), Some(&[0, 0, 0]), -1),
+        control(Some(&[0, 0, 7]), Some(&[0, 0, 0]), -1),
+        control(Some(&[0, 0, 0, 8]), Some(&[0, 0, 0]), -1),
+        BatchBuilder::new().control().last_offset_delta(0).build().unwrap(),
+    ];
+    let cases = yes.into_iter().map(|batch| (batch, true)).chain(no.into_iter().map(|batch| (batch, false)));
+    for (nth, (batch, is_one)) in cases.enumerate() {
+        let bench = Bench::new(1);
+        let mut open = bench.open_unclean();
+        let known = data(Some((5, 0, 0)), true, 1, 8);
+        let log = log_of(&[known, batch, data(Some((6, 0, 0)), false, 1, 8)]);
+        let bytes = log.concat();
+        open.replicate(BytesMut::from(&bytes[..]));
+        open.sync();
+        let left: &[i64] = if is_one { &[6] } else { &[5, 6] };
+        let stable = if is_one { 3 } else { 0 };
+        for bare in [false, true, true] {
+            let known: Vec<i64> = open.log.producers().map(|(id, _)| id.get()).collect();
+            assert_eq!(known, left, "case {nth}");
+            assert_eq!(open.log.view().last_stable_offset, offset(stable), "case {nth}");
+            assert_eq!(open.log.partition_file().barriers().count(), usize::from(is_one), "case {nth}");
+            assert_eq!(open.read_all(Isolation::Uncommitted), bytes, "case {nth}");
+            assert_eq!(open.read(1, 1, Isolation::Uncommitted).bytes, log[1][..], "case {nth}");
+            drop(open);
+            if bare {
+                bench.remove_auxiliary_files();
+            }
+            open = bench.open_unclean();
+        }
+    }
+}
+
 // Cuts and log starts.
 
 #[test]
 fn trunc_1_trunc_3_the_old_source_is_cut_where_the_last_mirrored_epoch_ended() {
-    // Three records that both have under epoch 5; then two of its own under 6, while the other side wrote under 6 too.
+    // Three records that both have under epoch 5; then two of its own under 6, while the other side went on above it.
+    let other = Bench::new(2);
+    let mut target = other.open_unclean();
+    for base in 0..3 {
+        target.replicate(placed(plain(1, 5), base, 5));
+    }
+    target.append(barrier(), &AppendParams::coordinator(epoch(1_006), NOW)).unwrap();
+    target.append(plain(1, 70), &AppendParams::client(epoch(1_006), NOW)).unwrap();
+    target.sync();
     let bench = Bench::new(1);
     let mut old_source = bench.open_unclean();
     for base in 0..3 {
@@ -332,11 +467,12 @@ fn trunc_1_trunc_3_the_old_source_is_cut_where_the_last_mirrored_epoch_ended() {
     // The last mirrored offset alone would keep too much, or nothing: epochs say where they part.
     let (last_epoch, end) = old_source.log.end_offset_for_epoch(epoch(5)).unwrap();
     assert_eq!((last_epoch, end), (epoch(5), offset(3)));
+    assert_eq!(target.log.end_offset_for_epoch(epoch(6)), Some((epoch(5), offset(3))), "it knows none of 6");
     old_source.truncate(end.get());
-    for (base, batch) in [(3, barrier()), (4, plain(1, 70))] {
-        old_source.replicate(placed(batch, base, 1_006));
-    }
+    let fetched = target.read(3, 1 << 20, Isolation::Uncommitted).bytes;
+    old_source.replicate(BytesMut::from(&fetched[..]));
     old_source.sync();
+    assert_eq!(bench.log_bytes(), other.log_bytes(), "byte for byte");
     let bytes = old_source.read_all(Isolation::Uncommitted);
     assert_eq!(bases(&bytes), [0, 1, 2, 3, 4]);
     assert_eq!(old_source.facts().epochs, [(5, 0), (1_006, 3)]);
@@ -553,6 +689,39 @@ fn tail_7_an_index_of_zeros_or_none_at_all_is_no_damage() {
 }
 
 #[test]
+fn tail_8_a_swap_that_a_crash_cut_short_costs_no_rebuilding_of_producer_state() {
+    let bench = Bench::new(1).segment_bytes(300);
+    let mut open = bench.open_unclean();
+    for sequence in 0..4 {
+        open.produce(data(Some((1, 0, sequence)), false, 1, 200));
+    }
+    open.sync();
+    let (facts, producers) = (open.facts(), open.producers());
+    assert_eq!(open.log.partition_file().snapshots().count(), 2);
+    open.close();
+    let segment = |base: i64| bench.disk.read_file(&bench.path(&format!("{base:020}.log"))).unwrap();
+    let merged = [segment(0), segment(1)].concat();
+    for (suffix, bytes, finished) in
+        [("log.swap", merged.clone(), 1), ("log.cleaned", merged, 0), ("index.swap", vec![], 1)]
+    {
+        for clean_shutdown in [true, false] {
+            let left = bench.fork();
+            left.disk.write_file(&left.path(&format!("00000000000000000000.{suffix}")), &bytes);
+            let options = OpenOptions { clean_shutdown, recovery_point: offset(4), ..left.options() };
+            let mut open = left.open(options);
+            let source = &open.report.producer_state;
+            let is_newest =
+                matches!(source, ProducerStateSource::Snapshot { offset: at } if *at >= offset(3));
+            assert!(is_newest, "{suffix}, clean {clean_shutdown}: {source:?}");
+            let done = open.report.leftovers.iter().filter(|leftover| leftover.finished).count();
+            assert_eq!((open.report.leftovers.len(), done), (1, finished), "{suffix}");
+            assert_eq!(open.facts(), facts);
+            assert_equal_state(&open.producers(), &producers, suffix);
+        }
+    }
+}
+
+#[test]
 fn n_tail_7_readers_with_fetches_of_any_size_get_every_offset_once_while_it_is_appended_to() {
     let bench = Bench::new(1).segment_bytes(20_000);
     bench.disk.reorder(true);
@@ -669,7 +838,9 @@ fn gap_3_gap_5_a_batch_without_records_is_kept_served_and_counted() {
 
 #[test]
 fn gap_10_an_idempotent_producer_goes_on_over_a_compacted_log() {
-    let mut open = Bench::new(1).open_unclean();
+    let mut bench = Bench::new(1);
+    bench.config.compact = true;
+    let mut open = bench.open_unclean();
     let mut kept = with_gaps(&[2], 4);
     weir_format::set_base_offset(&mut kept, offset(10)).unwrap();
     open.replicate(placed(data(Some((1, 0, 0)), false, 5, 5), 0, 0));
@@ -677,6 +848,10 @@ fn gap_10_an_idempotent_producer_goes_on_over_a_compacted_log() {
     open.replicate(placed(data(Some((1, 0, 5)), false, 2, 5), 30, 0));
     assert_eq!(open.produce(data(Some((1, 0, 7)), false, 1, 5)).base_offset, offset(32));
     assert!(open.produce(data(Some((1, 0, 5)), false, 2, 5)).duplicate);
+    // And behind a failover, whoever it is.
+    assert_eq!(open.coordinate(barrier()).base_offset, offset(33));
+    assert_eq!(open.produce(data(Some((1, 0, 0)), false, 1, 5)).base_offset, offset(34));
+    assert_eq!(open.produce(data(Some((1, 0, 1)), false, 1, 5)).base_offset, offset(35));
 }
 
 #[test]
@@ -948,6 +1123,358 @@ fn snap_4_a_snapshot_from_before_the_first_segment_goes_and_later_ones_stay() {
     let mut open = bench.open(options);
     assert_eq!(open.produce(data(Some((1, 0, 6)), false, 1, 5)).base_offset, offset(6));
     assert!(open.report.cuts.iter().all(|cut| cut.kind == CutKind::Preallocated));
+}
+
+/// Each snapshot on the disk holds what a replay of the bytes below it gives, and nobody at or above its own offset.
+fn check_snapshots(bench: &Bench, what: &str) -> Vec<i64> {
+    let names =
+        bench.disk.files().into_iter().filter(|path| path.extension().is_some_and(|k| k == "snapshot"));
+    let mut found = Vec::new();
+    for path in names {
+        let at: i64 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+        let entries = weir_psm::snapshot::decode(&bench.disk.read_file(&path).unwrap()).unwrap();
+        assert!(entries.iter().all(|(_, entry)| entry.last_offset() < Some(offset(at))), "{what}: {at}");
+        let below = bench.fork();
+        below.remove_auxiliary_files();
+        let mut replayed = below.open_unclean();
+        replayed.truncate(at);
+        let facts = |(id, entry): (ProducerId, &weir_psm::ProducerStateEntry)| {
+            (id, entry.last_sequence(), entry.last_offset(), entry.transaction_first_offset())
+        };
+        let known: Vec<_> = replayed.log.producers().map(facts).collect();
+        let held: Vec<_> = entries.iter().map(|(id, entry)| facts((*id, entry))).collect();
+        assert_eq!(held, known, "{what}: {at}");
+        found.push(at);
+    }
+    found
+}
+
+#[test]
+fn snap_1_no_snapshot_knows_what_an_append_that_failed_would_have_changed() {
+    // Refused behind its first, valid batch; then a roll.
+    let bench = Bench::new(1).segment_bytes(600);
+    let mut open = bench.open_unclean();
+    open.produce(data(Some((1, 0, 0)), false, 1, 100));
+    let mut spoilt = placed(plain(1, 10), 2, 0);
+    spoilt[70] ^= 1;
+    let bytes = [&placed(data(Some((1, 0, 1)), true, 1, 100), 1, 0)[..], &spoilt].concat();
+    let params = AppendParams::replication(epoch(5), NOW);
+    assert!(open.append(BytesMut::from(&bytes[..]), &params).is_err());
+    open.produce(plain(1, 500));
+    open.sync();
+    assert_eq!(check_snapshots(&bench, "refused"), [1]);
+    drop(open);
+
+    // Taken, and then not written, or in part.
+    let last = data(Some((1, 0, 1)), true, 1, 100);
+    let size = last.len() as u64;
+    for room in [0, 30, size - 1, size] {
+        let bench = Bench::new(1).segment_bytes(600);
+        let mut open = bench.open_unclean();
+        open.produce(data(Some((1, 0, 0)), false, 1, 100));
+        open.sync();
+        bench.disk.full_after(Some(room));
+        open.produce(last.clone());
+        open.settle();
+        assert_eq!(open.log.is_offline(), room < size, "room {room}");
+        // It does not close cleanly, and is opened again.
+        let _refused = open.log.close(&mut *open.io);
+        bench.disk.full_after(None);
+        check_snapshots(&bench, &format!("closed, room {room}"));
+        let mut open = bench.open_unclean();
+        let next = i32::from(room == size);
+        assert_eq!(
+            open.log.producers().next().unwrap().1.last_sequence().unwrap().get(),
+            next,
+            "room {room}"
+        );
+        for _ in 0..2 {
+            open.produce(plain(1, 500));
+        }
+        open.sync();
+        assert!(check_snapshots(&bench, &format!("rolled, room {room}")).len() > 1);
+    }
+}
+
+#[test]
+fn snap_2_a_snapshot_that_lost_its_pages_is_passed_over_for_the_older_one() {
+    let bench = Bench::new(1).segment_bytes(300);
+    let mut open = bench.open_unclean();
+    for sequence in 0..5 {
+        open.produce(data(Some((1, 0, sequence)), false, 1, 250));
+    }
+    open.sync();
+    assert_eq!(check_snapshots(&bench, "whole"), [3, 4]);
+    let (facts, producers) = (open.facts(), open.producers());
+    let recovery_point = open.log.recovery_point();
+    drop(open);
+    let path = bench.path("00000000000000000004.snapshot");
+    let whole = bench.disk.read_file(&path).unwrap();
+    let from = |bench: &Bench| {
+        let mut open = bench.open(OpenOptions { recovery_point, ..bench.options() });
+        assert_eq!(open.facts(), facts);
+        assert_equal_state(&open.producers(), &producers, "loaded");
+        open.report.producer_state
+    };
+    assert_eq!(from(&bench.fork()), ProducerStateSource::Snapshot { offset: offset(4) });
+    let mut zeros = whole.clone();
+    zeros[whole.len() / 2..].fill(0);
+    for spoilt in [&[][..], &whole[..whole.len() / 2], &whole[..whole.len() - 1], &zeros] {
+        let damaged = bench.fork();
+        damaged.disk.write_file(&path, spoilt);
+        for _ in 0..2 {
+            assert_eq!(from(&damaged), ProducerStateSource::Snapshot { offset: offset(3) }, "{spoilt:?}");
+        }
+    }
+}
+
+#[test]
+fn snap_7_a_snapshot_at_a_barriers_offset_is_of_before_it_and_one_behind_it_knows_nobody() {
+    let bench = Bench::new(1).segment_bytes(300);
+    let mut open = bench.open_unclean();
+    open.produce(data(Some((1, 0, 0)), true, 1, 250)); // 0
+    // The snapshot of a clean stop stands where the barrier does.
+    open.close();
+    let mut open = bench.open_clean();
+    assert_eq!(open.coordinate(barrier()).base_offset, offset(1));
+    open.sync();
+    let at_barrier = bench.disk.read_file(&bench.path("00000000000000000001.snapshot")).unwrap();
+    assert_eq!(weir_psm::snapshot::decode(&at_barrier).unwrap().len(), 1, "it is of before the barrier");
+    let facts = open.facts();
+    let recovery_point = open.log.recovery_point();
+    // Killed: the barrier in the tail is met again.
+    let killed = bench.fork();
+    killed.disk.crash(CrashPolicy::DROP_ALL);
+    let mut again = killed.open(OpenOptions { recovery_point, ..killed.options() });
+    assert_eq!(again.report.producer_state, ProducerStateSource::Snapshot { offset: offset(1) });
+    assert_eq!((again.facts(), again.log.producers().count()), (facts.clone(), 0));
+    // Stopped: the snapshot behind it holds nobody.
+    open.close();
+    let behind = bench.disk.read_file(&bench.path("00000000000000000002.snapshot")).unwrap();
+    assert_eq!(weir_psm::snapshot::decode(&behind).unwrap(), []);
+    let mut open = bench.open_clean();
+    assert_eq!(open.report.producer_state, ProducerStateSource::Snapshot { offset: offset(2) });
+    assert_eq!((open.facts(), open.log.producers().count()), (facts.clone(), 0));
+    open.close();
+    // The one of before under the name of the one behind, as a Kafka leaves it that knows no barrier.
+    bench.disk.write_file(&bench.path("00000000000000000002.snapshot"), &at_barrier);
+    for clean_shutdown in [true, false] {
+        let foreign = bench.fork();
+        let mut open = foreign.open(OpenOptions { clean_shutdown, recovery_point, ..foreign.options() });
+        assert_eq!(open.report.producer_state, ProducerStateSource::Snapshot { offset: offset(1) });
+        assert_eq!((open.facts(), open.log.producers().count()), (facts.clone(), 0));
+    }
+}
+
+/// B7: what lies below the log start is gone for readers, and says who was there all the same.
+#[test]
+fn b7_without_the_partition_file_the_first_segment_is_where_a_replay_begins_and_not_the_log_start() {
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    open.produce(data(Some((1, 0, 0)), false, 2, 10));
+    open.coordinate(barrier());
+    open.produce(data(Some((2, 0, 0)), true, 1, 10)); // 3
+    open.produce(plain(2, 10));
+    open.sync();
+    open.log.advance_log_start(&mut *open.io, offset(5)).unwrap();
+    let producers = open.producers();
+    let facts = open.facts();
+    open.close();
+    assert!(bench.disk.remove_file(&bench.side_dir.join("partition")));
+    for clean_shutdown in [true, false] {
+        let replayed = bench.fork();
+        let options = OpenOptions { clean_shutdown, log_start_offset: offset(5), ..replayed.options() };
+        let mut open = replayed.open(options.clone());
+        let reason = weir_recovery::NoSnapshot::NoPartitionFile;
+        assert_eq!(open.report.producer_state, ProducerStateSource::Replay { from: offset(0), reason });
+        assert_eq!(open.log.view().log_start_offset, offset(5));
+        assert_eq!(open.facts().barriers, facts.barriers);
+        assert_eq!(open.log.open_transactions().len(), 1);
+        assert_equal_state(&open.producers(), &producers, "replayed");
+        open.close();
+        // Once.
+        let open = replayed.open(OpenOptions { clean_shutdown: true, ..options });
+        assert_eq!(open.report.producer_state, ProducerStateSource::Snapshot { offset: offset(6) });
+    }
+}
+
+#[test]
+fn snap_8_messages_of_before_producers_leave_no_producer_and_are_no_error() {
+    for name in ["magic-v0", "magic-v1", "magic-mixed"] {
+        let mut bench = Bench::new(1);
+        bench.dir = format!("/golden/{name}-0").into();
+        bench.disk.import(&testdata().join(name).join(format!("{name}-0")), &bench.dir).unwrap();
+        let before = bench.log_bytes();
+        let mut open = bench.open_unclean();
+        let of_batches = open.log.producers().count();
+        assert!(name == "magic-mixed" || of_batches == 0, "{name}: {of_batches}");
+        let end = open.log.log_end_offset();
+        assert_eq!(open.log.view().last_stable_offset, end);
+        // What comes behind them has its producer, and a snapshot holds that one.
+        let (first, second) = (data(Some((77, 0, 0)), false, 1, 8), data(Some((77, 0, 1)), false, 1, 8));
+        let params = AppendParams::client(epoch(1_000), NOW);
+        assert_eq!(open.append(first, &params).unwrap().base_offset, end);
+        open.close();
+        let mut open = bench.open_clean();
+        assert_eq!(open.log.producers().count(), of_batches + 1, "{name}");
+        assert_eq!(open.append(second, &params).unwrap().base_offset, end.next().unwrap());
+        open.sync();
+        assert_eq!(bench.log_bytes()[..before.len()], before, "{name}: untouched");
+    }
+}
+
+/// What a disk was asked for, and what it keeps back.
+#[derive(Default)]
+struct Asked {
+    lists: Cell<usize>,
+    /// Syncs of files with these endings do not end.
+    slow: Cell<&'static [&'static str]>,
+    kept_back: RefCell<Vec<Done>>,
+}
+
+struct Watched {
+    inner: SimIo,
+    asked: Rc<Asked>,
+}
+
+fn watched(bench: &Bench, options: OpenOptions) -> (Open, Rc<Asked>) {
+    let asked = Rc::new(Asked::default());
+    let mut io = Watched { inner: bench.disk.io(), asked: Rc::clone(&asked) };
+    let (log, report) =
+        weir_log::UnifiedLog::open(&mut io, &bench.dir, bench.config.clone(), options).unwrap();
+    (Open { io: Box::new(io), log, report }, asked)
+}
+
+impl Io for Watched {
+    fn open(&mut self, path: &Path, how: How) -> Result<FileId, IoError> {
+        self.inner.open(path, how)
+    }
+    fn close(&mut self, file: FileId) -> Result<(), IoError> {
+        self.inner.close(file)
+    }
+    fn path(&self, file: FileId) -> PathBuf {
+        self.inner.path(file)
+    }
+    fn write_alignment(&self, file: FileId) -> u64 {
+        self.inner.write_alignment(file)
+    }
+    fn len(&mut self, file: FileId) -> Result<u64, IoError> {
+        self.inner.len(file)
+    }
+    fn advise(&mut self, file: FileId, advice: Advice) {
+        self.inner.advise(file, advice);
+    }
+    fn truncate(&mut self, file: FileId, len: u64) -> Result<(), IoError> {
+        self.inner.truncate(file, len)
+    }
+    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), IoError> {
+        self.inner.rename(from, to)
+    }
+    fn remove(&mut self, path: &Path) -> Result<(), IoError> {
+        self.inner.remove(path)
+    }
+    fn list(&mut self, dir: &Path) -> Result<Vec<PathBuf>, IoError> {
+        self.asked.lists.set(self.asked.lists.get() + 1);
+        self.inner.list(dir)
+    }
+    fn metadata(&mut self, path: &Path) -> Result<Option<Metadata>, IoError> {
+        self.inner.metadata(path)
+    }
+    fn create_dir_all(&mut self, dir: &Path) -> Result<(), IoError> {
+        self.inner.create_dir_all(dir)
+    }
+    fn sync_dir(&mut self, dir: &Path) -> Result<(), IoError> {
+        self.inner.sync_dir(dir)
+    }
+    fn submit(&mut self, ticket: Ticket, op: Op) -> Result<(), Op> {
+        self.inner.submit(ticket, op)
+    }
+    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), IoError> {
+        let mut all = Vec::new();
+        self.inner.reap(wait, &mut all)?;
+        for one in all {
+            let path = self.inner.path(one.op.file());
+            let is_slow = |ending: &&str| path.to_str().unwrap().ends_with(ending);
+            if matches!(one.op, Op::Sync { .. }) && self.asked.slow.get().iter().any(is_slow) {
+                self.asked.kept_back.borrow_mut().push(one);
+            } else {
+                done.push(one);
+            }
+        }
+        Ok(())
+    }
+    fn put_back(&mut self, done: Vec<Done>) {
+        self.inner.put_back(done);
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight() + self.asked.kept_back.borrow().len()
+    }
+    fn waker(&self) -> IoWaker {
+        self.inner.waker()
+    }
+}
+
+#[test]
+fn n_snap_2_deleting_records_lists_no_directory_however_much_is_in_it() {
+    let bench = Bench::new(1).segment_bytes(300);
+    for number in 0..500 {
+        bench.disk.write_file(&bench.path(&format!("{number:06}.of-somebody")), b"");
+    }
+    let (mut open, asked) = watched(&bench, bench.options());
+    assert!(asked.lists.get() > 0, "a start lists it");
+    for sequence in 0..40 {
+        open.produce(data(Some((1, 0, sequence)), false, 1, 250));
+        open.sync();
+    }
+    assert_eq!(open.log.segments().len(), 40);
+    asked.lists.set(0);
+    for (sequence, start) in (40..).zip((1..40).step_by(3)) {
+        // As a shard does it: the log start at once, the segments later, appends and their snapshots in between.
+        open.log.move_log_start(offset(start)).unwrap();
+        open.produce(data(Some((1, 0, sequence)), false, 1, 250));
+        open.sync();
+        open.log.delete_old_segments(&mut *open.io, NOW, DeletionScope::BelowLogStart, 9).unwrap();
+        assert_eq!(open.log.segments()[0].base_offset, offset(start));
+        open.log.advance_log_start(&mut *open.io, offset(start + 1)).unwrap();
+        assert_eq!(open.log.segments()[0].base_offset, offset(start + 1));
+    }
+    assert_eq!(asked.lists.get(), 0);
+}
+
+#[test]
+fn n_snap_3_a_snapshot_whose_sync_does_not_end_holds_up_neither_appends_nor_acknowledgements() {
+    for slow in [&[".snapshot.tmp"][..], &["/partition.tmp"]] {
+        let bench = Bench::new(5).segment_bytes(700);
+        let (mut open, asked) = watched(&bench, bench.options());
+        asked.slow.set(slow);
+        let named = |open: &Open| open.log.partition_file().snapshots().count();
+        for sequence in 0..40 {
+            let batch = data(Some((1, 0, sequence)), false, 1, 200);
+            open.log.append(&mut *open.io, batch, &client()).unwrap();
+            // acks=all waits for the sync of the data alone.
+            open.sync();
+            assert_eq!(open.log.view().high_watermark, offset(i64::from(sequence) + 1));
+            while open.log.snapshot_step(&mut *open.io) {}
+        }
+        assert!(open.log.segments().len() > 10 && open.log.is_writing_snapshot());
+        assert_eq!((named(&open), asked.kept_back.borrow().len()), (0, 1), "{slow:?}");
+        // The recovery point is where the data is durable, and a start at it knows the producers without the snapshot.
+        let recovery_point = open.log.recovery_point();
+        assert_eq!(recovery_point, offset(40));
+        let state = open.producers();
+        let killed = bench.fork();
+        killed.disk.crash(CrashPolicy::DROP_ALL);
+        let found = killed.open(OpenOptions { recovery_point, ..killed.options() });
+        assert!(matches!(found.report.producer_state, ProducerStateSource::Replay { .. }));
+        assert_equal_state(&found.producers(), &state, "without a snapshot");
+        // The sync ends, and what waited for it goes on.
+        asked.slow.set(&[]);
+        let ended = std::mem::take(&mut *asked.kept_back.borrow_mut());
+        open.io.put_back(ended);
+        open.log.finish_snapshot(&mut *open.io);
+        assert_eq!(named(&open), 1, "{slow:?}");
+        check_snapshots(&bench, "ended");
+    }
 }
 
 /// Without a batch the parts that a test looks at are not there.

@@ -126,7 +126,7 @@ fn n_gap_6_messages_of_old_formats_are_appended_as_they_came() {
     let mut flipped = message(10, b"one");
     flipped[30] ^= 1;
     let FetchDecision::Reconnect(cause) = state.on_response(&data(&[flipped])) else { panic!("corrupt") };
-    assert!(cause.contains("CRC"), "{cause}");
+    assert!(cause.contains("crc"), "{cause}");
     let FetchDecision::Fail(Failure::CorruptBatch { .. }) = state.on_response(&data(&[message(9, b"back")]))
     else {
         panic!("it goes back")
