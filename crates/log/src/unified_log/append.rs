@@ -210,6 +210,8 @@ impl UnifiedLog {
                 let next =
                     message.offset().next().expect("the offset of a message is not the last one there is");
                 self.psm.update_map_end_offset(next);
+                // A checkpoint says that there is none, or each start would look for one.
+                self.epochs_unsaved |= self.epochs.entries().is_empty();
                 self.last_batch = Some(LastBatch::of_message(&message));
                 continue;
             };
