@@ -54,7 +54,7 @@ pub enum DataDirError {
         path: PathBuf,
     },
     /// `meta.properties` cannot be read.
-    #[error("{path} cannot be read as meta.properties")]
+    #[error("{path} cannot be read as meta.properties: {reason}")]
     MetaProperties {
         /// The file.
         path: PathBuf,
@@ -116,6 +116,9 @@ pub enum DataDirError {
     },
 }
 
+/// What helps where the system said no.
+const CHECK_DISK: &str = "check the disk, its free space and the permissions";
+
 impl DataDirError {
     /// What to do about it.
     pub fn help(&self) -> String {
@@ -152,10 +155,9 @@ impl DataDirError {
             Self::Metadata(MetadataError::Store(MetaKvError::InUse { .. })) => {
                 "stop the other process, or give another directory with --data-dir".to_owned()
             }
+            Self::Metadata(MetadataError::Store(error)) if error.is_of_system() => CHECK_DISK.to_owned(),
             Self::Metadata(_) => "restore the metadata store from a backup".to_owned(),
-            Self::Io(_) | Self::System { .. } => {
-                "check the disk, its free space and the permissions".to_owned()
-            }
+            Self::Io(_) | Self::System { .. } => CHECK_DISK.to_owned(),
         }
     }
 }
@@ -229,7 +231,8 @@ impl DataDirs {
             looked.push((path.clone(), look_at(path, io)?));
         }
         let store_path = config.metadata_dir.join(STORE_FILE);
-        let store_is_there = store_path.exists();
+        // One that cannot be looked at is there: nobody is to put another in its place.
+        let store_is_there = store_path.try_exists().map_err(system("look at", &store_path))?;
         for (path, found) in &looked {
             if matches!(found, Found::Formatted(_)) && !store_is_there {
                 return Err(DataDirError::StoreMissing { log_dir: path.clone(), store: store_path });
@@ -284,9 +287,9 @@ fn look_at(path: &Path, io: &mut dyn Io) -> Result<Found, DataDirError> {
         }
         Some(_) => {}
     }
-    let properties = MetaProperties::read(io, path).map_err(|error| DataDirError::MetaProperties {
-        path: path.join(META_PROPERTIES),
-        reason: describe(&error),
+    let properties = MetaProperties::read(io, path).map_err(|error| match error {
+        ReadFileError::Io(error) => DataDirError::Io(error),
+        other => DataDirError::MetaProperties { path: path.join(META_PROPERTIES), reason: describe(&other) },
     })?;
     if let Some(properties) = properties {
         return Ok(Found::Formatted(properties));

@@ -156,6 +156,20 @@ pub enum MetaKvError {
     },
 }
 
+impl MetaKvError {
+    /// Whether it was the system that said no, for want of room or of permission: what is in the store is not to blame.
+    #[must_use]
+    pub fn is_of_system(&self) -> bool {
+        match self {
+            Self::Open { source, .. } | Self::Storage { source, .. } => {
+                let damaged = [std::io::ErrorKind::InvalidData, std::io::ErrorKind::UnexpectedEof];
+                matches!(&**source, redb::Error::Io(error) if !damaged.contains(&error.kind()))
+            }
+            Self::InUse { .. } | Self::TooLarge { .. } => false,
+        }
+    }
+}
+
 /// A store of keys and values with revisions and transactions, shaped like etcd.
 ///
 /// Calls block. What a transaction wrote is durable when the call returns.

@@ -142,3 +142,35 @@ fn an_interrupted_format_is_finished() {
     std::fs::write(root.path().join("data.weir/metadata.redb.new"), b"half").unwrap();
     assert_ne!(open(&dir).unwrap().dirs[0].id, id);
 }
+
+/// Whoever cannot look at a file is not told that it is lost, nor to put an old one in its place.
+#[test]
+fn what_the_system_refuses_is_not_called_missing_or_damaged() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("data");
+    drop(open(&dir).unwrap());
+    let refused = |path: &Path, stand_in: &dyn Fn(&Path)| {
+        let aside = root.path().join("aside");
+        std::fs::rename(path, &aside).unwrap();
+        stand_in(path);
+        let error = open(&dir).unwrap_err();
+        if path.is_dir() {
+            std::fs::remove_dir(path).unwrap();
+        } else {
+            std::fs::remove_file(path).unwrap();
+        }
+        std::fs::rename(&aside, path).unwrap();
+        assert!(error.help().contains("permissions") && !error.help().contains("backup"), "{error:?}");
+        error
+    };
+    let make_dir = |path: &Path| std::fs::create_dir(path).unwrap();
+    let error = refused(&dir.join("meta.properties"), &make_dir);
+    assert!(matches!(error, DataDirError::Io(_)), "{error:?}");
+    let error = refused(&root.path().join("data.weir/metadata.redb"), &make_dir);
+    assert!(matches!(error, DataDirError::Metadata(_)), "{error:?}");
+    let error = refused(&root.path().join("data.weir"), &|path| std::fs::write(path, b"").unwrap());
+    assert!(matches!(error, DataDirError::System { .. }), "{error:?}");
+    // What is in it is another matter.
+    std::fs::write(root.path().join("data.weir/metadata.redb"), b"no store").unwrap();
+    assert!(open(&dir).unwrap_err().help().contains("backup"));
+}
