@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use weir_log::UnifiedLog;
-use weir_recovery::{LoadError, Phase, Progress, Watch};
+use weir_recovery::{LoadError, Phase, ProducerStateSource, Progress, RecoveryReport, Watch};
 use weir_segment::io::select::{IoConfig, SelectError, WantedBackend, select};
 use weir_segment::io::{Io, IoError};
 use weir_segment::layout::{FileKind, SegmentFileName, Stage};
@@ -332,6 +332,10 @@ impl JobWatch<'_> {
 impl Watch for JobWatch<'_> {
     fn progress(&mut self, progress: &Progress) -> ControlFlow<()> {
         if progress.phase == Phase::Walk {
+            // More than was thought: without the files that a clean stop left, all of it is read.
+            let more = progress.bytes_total.saturating_sub(self.bytes);
+            self.bytes += more;
+            self.starting.bytes_total.fetch_add(more, Ordering::Relaxed);
             self.tell(progress.bytes_done);
         }
         if self.starting.is_interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -355,17 +359,12 @@ fn load_one(
         assert!(!panics, "a test wants it");
     }
     spec.options.now = clock::now();
-    let (topic, partition) = (spec.topic.as_str(), spec.id.partition);
     let mut watch = JobWatch { starting, bytes, told: 0, began: now() };
     let opened = UnifiedLog::open_watched(io, &spec.dir, spec.log.clone(), spec.options.clone(), &mut watch);
     let log = match opened {
         Err(LoadError::Interrupted) => return None,
         Ok((mut log, report)) => {
-            if spec.options.clean_shutdown || report.segment_count == 0 {
-                tracing::debug!(topic, partition, %report, "log opened");
-            } else {
-                tracing::info!(topic, partition, %report, "log recovered");
-            }
+            say_loaded(spec, &report);
             match log.detach(io) {
                 Ok(true) => Ok(Box::new(log)),
                 Ok(false) => unreachable!("what was just loaded is durable"),
@@ -374,8 +373,20 @@ fn load_one(
         }
         Err(error) => Err(describe(&error)),
     };
-    watch.tell(bytes);
+    watch.tell(watch.bytes);
     Some(log)
+}
+
+/// Says what a load found; quietly where a clean stop left nothing to say.
+pub(crate) fn say_loaded(spec: &PartitionSpec, report: &RecoveryReport) {
+    let (topic, partition) = (spec.topic.as_str(), spec.id.partition);
+    let is_replayed = matches!(report.producer_state, ProducerStateSource::Replay { .. });
+    let is_as_left = spec.options.clean_shutdown && !is_replayed && report.cuts.is_empty();
+    if is_as_left || report.segment_count == 0 {
+        tracing::debug!(topic, partition, %report, "log opened");
+    } else {
+        tracing::info!(topic, partition, %report, "log recovered");
+    }
 }
 
 /// Says every few seconds how far a start is.
@@ -451,10 +462,11 @@ mod tests {
             panicked.extend(one.log.err().filter(|reason| reason.contains("panicked")));
         }
         assert_eq!((order, panicked.len()), (vec![2, 0, 1, 3, 4], 1));
-        assert_eq!(starting.progress().bytes_total, 3_000 + 2_000 + 1_000);
+        // Without weir's own files all of a log is read, whatever was thought before.
+        assert_eq!(starting.progress().bytes_total, 3_000 + 2_000 + 10_000 + 50_000);
         assert!(starting.progress().is_done());
         // The one that panicked has not said how far it was.
-        assert_eq!(starting.progress().bytes_done, 4_000);
+        assert_eq!(starting.progress().bytes_done, 63_000);
         shards.stop().await;
     }
 

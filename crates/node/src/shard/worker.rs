@@ -20,7 +20,7 @@ use super::{
     PendingAppend, ReadRequest, Request, Run, ShardConfig, describe,
 };
 use crate::clock;
-use crate::loading::Loaded;
+use crate::loading::{Loaded, say_loaded};
 use crate::metadata::{Leadership, PartitionId};
 
 /// Requests that one turn of the loop takes before it starts syncs.
@@ -1265,11 +1265,7 @@ fn load(io: &mut dyn Io, spec: &PartitionSpec, owner: u32, pool: &BufferPool) ->
     match UnifiedLog::open(io, &spec.dir, spec.log.clone(), options) {
         Ok((mut log, report)) => {
             log.attach(owner, pool.clone());
-            if spec.options.clean_shutdown || report.segment_count == 0 {
-                tracing::debug!(topic, partition, %report, "log opened");
-            } else {
-                tracing::info!(topic, partition, %report, "log recovered");
-            }
+            say_loaded(spec, &report);
             SlotState::Open(Box::new(log))
         }
         Err(error) => {

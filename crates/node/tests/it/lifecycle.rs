@@ -285,6 +285,24 @@ async fn a_directory_that_does_not_say_whose_it_is_is_named_with_a_remedy_that_w
     assert!(node.server.stop().await);
 }
 
+/// A start behind a clean stop is quick and quiet, and says so where it is not.
+#[tokio::test]
+async fn a_clean_start_that_has_to_read_everything_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let node = TestNode::start(&path).await;
+    let mut client = node.connect().await;
+    client.create_topic("t", 1, &[]).await;
+    client.produce("t", batch(&["a"]), -1).await;
+    assert!(node.server.stop().await);
+    let log = |path: PathBuf| tokio::task::spawn_blocking(move || log_of_a_start(&path));
+    let said = log(path.clone()).await.unwrap();
+    assert!(!said.contains("log recovered"), "{said}");
+    std::fs::remove_dir_all(dir.path().join("data.weir/partitions")).unwrap();
+    let said = log(path).await.unwrap();
+    assert!(said.contains("log recovered") && said.contains("weir wrote no snapshot here"), "{said}");
+}
+
 #[tokio::test]
 async fn topics_ids_and_settings_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
