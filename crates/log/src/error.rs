@@ -3,6 +3,39 @@
 use weir_format::{BatchError, LeaderEpoch, MessageError, Offset, ProducerId, RecordError, TimestampMs};
 use weir_psm::ProducerStateError;
 use weir_segment::SegmentError;
+use weir_segment::io::{IoError, Operation};
+
+/// An error for the log, which prints its causes with it.
+pub(crate) fn because<E: std::error::Error + 'static>(error: &E) -> &(dyn std::error::Error + 'static) {
+    error
+}
+
+/// A change that failed and took its log offline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedChange {
+    /// What failed, with its causes.
+    pub reason: String,
+    /// Whether that may have been a sync: then nothing tells what is on the disk, and time does not heal it.
+    pub may_be_sync: bool,
+}
+
+impl FailedChange {
+    pub(crate) fn of(error: &SegmentError) -> Self {
+        let may_be_sync = match error {
+            SegmentError::Io(IoError::Os { at, .. } | IoError::Short { at, .. }) => {
+                matches!(at.operation, Operation::Sync | Operation::SyncDirectory)
+            }
+            _ => true,
+        };
+        let mut reason = error.to_string();
+        let mut next = because(error).source();
+        while let Some(cause) = next {
+            reason = format!("{reason}: {cause}");
+            next = cause.source();
+        }
+        Self { reason, may_be_sync }
+    }
+}
 
 /// Why [`UnifiedLog::append`](crate::UnifiedLog::append) did not append.
 ///

@@ -73,7 +73,7 @@ mod view;
 
 pub use append::{AppendParams, Appended};
 pub use config::{Durability, LogConfig, MAX_UNSYNCED_BYTES, OpenOptions, RetentionConfig};
-pub use error::{AppendError, ChangeError, InvalidRecord, ReadError};
+pub use error::{AppendError, ChangeError, FailedChange, InvalidRecord, ReadError};
 pub use gate::check_client_batch;
 pub use lookup::{BatchLookup, MAX_DECOMPRESSED, OffsetSearch, OffsetSpec, TimestampOffset};
 pub use tail::{HotTail, TailMemory};

@@ -16,7 +16,7 @@ use weir_segment::layout::LEADER_EPOCH_CHECKPOINT;
 use weir_segment::{AbortedTransaction, LocalLog, SegmentError};
 
 use crate::config::{Durability, LogConfig, OpenOptions};
-use crate::error::{ChangeError, ReadError};
+use crate::error::{ChangeError, FailedChange, ReadError, because};
 use crate::tail::{HotTail, TailMemory, TailWriter};
 use crate::view::LogView;
 
@@ -66,6 +66,8 @@ pub struct UnifiedLog {
     /// Leader epochs in memory differ from the checkpoint.
     epochs_unsaved: bool,
     offline: bool,
+    /// The change that took it offline, if it was one.
+    failed_change: Option<FailedChange>,
     /// The lowest offset at which it was cut since somebody asked.
     cut_to: Option<Offset>,
     /// A producer snapshot on its way to the disk.
@@ -141,6 +143,7 @@ impl UnifiedLog {
             high_watermark,
             epochs_unsaved,
             offline: false,
+            failed_change: None,
             cut_to: None,
             snapshot_write: None,
             snapshot_failed: false,
@@ -199,7 +202,7 @@ impl UnifiedLog {
     /// Publishes what has become durable since the last look, and goes offline if a write or a sync has failed.
     pub fn progress(&mut self) -> Option<Arc<LogView>> {
         if let (false, Some(error)) = (self.offline, self.log.failure()) {
-            tracing::error!(%error, dir = %self.dir.display(), "partition is offline");
+            tracing::error!(error = because(error), dir = %self.dir.display(), "partition is offline");
         }
         self.offline |= self.log.has_failed();
         let durable = match self.config.durability {
@@ -288,6 +291,12 @@ impl UnifiedLog {
     #[must_use]
     pub fn failure(&self) -> Option<&IoError> {
         self.log.failure()
+    }
+
+    /// The change of the log that took the partition offline, if it was one.
+    #[must_use]
+    pub fn failed_change(&self) -> Option<&FailedChange> {
+        self.failed_change.as_ref()
     }
 
     /// Bytes appended and not yet written.
@@ -484,7 +493,8 @@ impl UnifiedLog {
         done.map_err(|error| {
             let source: SegmentError = error.into();
             self.offline = true;
-            tracing::error!(%source, dir = %self.dir.display(), "change failed, partition is offline");
+            self.failed_change.get_or_insert_with(|| FailedChange::of(&source));
+            tracing::error!(error = because(&source), dir = %self.dir.display(), "change failed, partition is offline");
             ChangeError::Log { source }
         })
     }
@@ -501,7 +511,7 @@ impl UnifiedLog {
         if prepared.is_err() {
             self.end_snapshot(io);
             if let Err(error) = self.log.abandon(io) {
-                tracing::warn!(%error, dir = %self.dir.display(), "files could not be closed");
+                tracing::warn!(error = because(&error), dir = %self.dir.display(), "files could not be closed");
             }
             return prepared;
         }

@@ -827,7 +827,8 @@ impl<'a> Load<'a> {
     /// Notes a failure that does not keep the log from being served, on a full disk for example; whether there was none.
     fn can_do_without(&mut self, what: &'static str, done: Result<(), IoError>) -> bool {
         let Err(error) = done else { return true };
-        tracing::warn!(%error, what, dir = %self.dir.display(), "could not be written, going on without");
+        let because: &(dyn std::error::Error + 'static) = &error;
+        tracing::warn!(error = because, what, dir = %self.dir.display(), "could not be written, going on without");
         self.report.skipped.push(Skipped { what, cause: error.to_string() });
         false
     }

@@ -12,7 +12,7 @@ use weir_segment::io::Io;
 
 use super::UnifiedLog;
 use crate::append::{AppendParams, Appended};
-use crate::error::{AppendError, ChangeError, InvalidRecord};
+use crate::error::{AppendError, ChangeError, InvalidRecord, because};
 use crate::gate;
 
 impl UnifiedLog {
@@ -187,7 +187,7 @@ impl UnifiedLog {
             Ok(done) => done,
             Err(source) => {
                 self.offline = true;
-                tracing::error!(%source, dir = %self.dir.display(), "append failed, partition is offline");
+                tracing::error!(error = because(&source), dir = %self.dir.display(), "append failed, partition is offline");
                 return Err(AppendError::Log { source });
             }
         };
@@ -230,7 +230,7 @@ impl UnifiedLog {
             let applied = self.psm.commit(transition);
             if let Err(source) = self.index_aborted(io, segment, &applied) {
                 self.offline = true;
-                tracing::error!(%source, dir = %self.dir.display(), "append failed, partition is offline");
+                tracing::error!(error = because(&source), dir = %self.dir.display(), "append failed, partition is offline");
                 return Err(AppendError::Log { source });
             }
             if let Some(epoch) = batch.leader_epoch()
@@ -267,7 +267,7 @@ impl UnifiedLog {
             Ok(()) => self.begin_snapshot(base),
             // The log can do without: recovery then starts at an older snapshot.
             Err(error) => {
-                tracing::warn!(%error, dir = %self.dir.display(), "no producer snapshot at the new segment");
+                tracing::warn!(error = because(&error), dir = %self.dir.display(), "no producer snapshot at the new segment");
             }
         }
         self.jitter_rolls();

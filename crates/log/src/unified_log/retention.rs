@@ -4,7 +4,7 @@ use weir_format::{Offset, TimestampMs};
 use weir_segment::io::Io;
 
 use super::UnifiedLog;
-use crate::error::ChangeError;
+use crate::error::{ChangeError, because};
 
 /// Which segments [`UnifiedLog::delete_old_segments`] may delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl UnifiedLog {
         let mut stamp = match stamp {
             Ok(stamp) => stamp,
             Err(error) => {
-                tracing::warn!(%error, dir = %self.dir.display(), "a segment's age is not known, it is kept");
+                tracing::warn!(error = because(&error), dir = %self.dir.display(), "a segment's age is not known, it is kept");
                 return false;
             }
         };

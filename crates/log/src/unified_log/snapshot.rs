@@ -19,6 +19,7 @@ use weir_segment::layout::{FileKind, file_path};
 use weir_segment::{LogSegment, SegmentError};
 
 use super::UnifiedLog;
+use crate::error::because;
 
 /// Producers that one step encodes: some 100 µs.
 const PIECE: usize = 2_048;
@@ -187,7 +188,7 @@ impl UnifiedLog {
                 self.abandon(io, *write);
             }
             Err(error) => {
-                tracing::warn!(%error, dir = %self.dir.display(), "no producer snapshot at the new segment");
+                tracing::warn!(error = because(&error), dir = %self.dir.display(), "no producer snapshot at the new segment");
                 self.snapshot_failed = true;
                 self.psm.drop_snapshot();
                 self.abandon(io, *write);

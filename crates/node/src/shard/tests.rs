@@ -207,6 +207,39 @@ async fn a_full_disk_refuses_writes_serves_reads_and_goes_on_when_there_is_room(
     assert!(shards.stop().await[0].clean);
 }
 
+/// A start on a full disk cannot note the epoch that it raised; writes are taken once there is room, without another start.
+#[tokio::test]
+async fn a_change_that_a_full_disk_refused_is_no_reason_to_refuse_writes_for_ever() {
+    let disk = disk(9);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    append(&handle, "kept").await.unwrap();
+    disk.full_after(Some(0));
+    let raised = LeaderEpoch::new(4).unwrap();
+    handle.set_leadership(Leadership { leader_epoch: raised, read_only: None }).await.unwrap();
+    match handle.status().log {
+        LogStatus::WritesRefused { reason, .. } => {
+            assert!(reason.contains("leader-epoch-checkpoint"), "{reason}");
+            assert!(reason.contains("space"), "the system's own word is missing: {reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(values(&handle).await, ["kept"]);
+    disk.full_after(None);
+    tokio::time::sleep(REOPEN_AFTER * 2).await;
+    // Who asks where the epoch ends is answered before anything is written under it.
+    handle.sync().await.unwrap();
+    assert_eq!(handle.end_offset_for_epoch(raised).await.unwrap(), Some((raised, Offset::new(1).unwrap())));
+    assert_eq!(append(&handle, "after").await.unwrap().base_offset.get(), 1);
+    // A failed sync is another matter.
+    disk.fail_sync(1);
+    let next = LeaderEpoch::new(5).unwrap();
+    handle.set_leadership(Leadership { leader_epoch: next, read_only: None }).await.unwrap();
+    tokio::time::sleep(REOPEN_AFTER * 2).await;
+    assert!(append(&handle, "refused").await.is_err());
+    shards.stop().await;
+}
+
 #[tokio::test]
 async fn a_reopened_log_starts_where_it_was_told_to() {
     let disk = disk(8);

@@ -556,13 +556,11 @@ impl Shard {
             self.snapshots.push_back(id);
         }
         let has_old_segments = log.has_segments_below_start();
-        let failed = is_offline.then(|| {
-            let reason: Arc<str> = match log.failure() {
-                Some(error) => Arc::from(describe(error)),
-                None => Arc::from("a change of the log failed"),
-            };
+        let failed = is_offline.then(|| match (log.failure(), log.failed_change()) {
+            (Some(error), _) => (Arc::<str>::from(describe(error)), !is_of_sync(error)),
+            (None, Some(change)) => (Arc::from(change.reason.as_str()), !change.may_be_sync),
             // What nobody reported as a failed write may have been a failed sync.
-            (reason, log.failure().is_some_and(|error| !is_of_sync(error)))
+            (None, None) => (Arc::from("a change of the log failed"), false),
         });
         if let Some(end) = cut {
             slot.refuse_above(end);
@@ -1030,7 +1028,11 @@ impl Shard {
             other => other,
         };
         slot.show_tail(&self.tail_memory);
-        slot.publish_state();
+        // Nobody is told that it is back before its epoch stands in its log.
+        self.note_epoch(id);
+        if let Some(slot) = self.slots.get(&id) {
+            slot.publish_state();
+        }
     }
 
     /// Nothing more is taken; what waited fails, what was durable is still served.
