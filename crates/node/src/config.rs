@@ -161,6 +161,8 @@ pub struct Config {
     pub listener: Address,
     /// What clients are told, if it is not the listener's own address.
     pub advertised: Option<Address>,
+    /// Where those who watch the node are answered, if anywhere.
+    pub http: Option<Address>,
     /// Log directories, at least one.
     pub log_dirs: Vec<PathBuf>,
     /// Directory of the metadata store.
@@ -366,6 +368,7 @@ impl Raw {
     fn finish(self) -> Result<Config, ConfigError> {
         let listener = self.address("listeners")?.unwrap_or(Address { host: String::new(), port: 9092 });
         let advertised = self.address("advertised.listeners")?;
+        let http = self.address("weir.http.listener")?;
         let dirs = self.text("log.dirs").or_else(|| self.text("log.dir")).unwrap_or("");
         let log_dirs: Vec<PathBuf> =
             dirs.split(',').map(str::trim).filter(|dir| !dir.is_empty()).map(absolute).collect();
@@ -383,6 +386,7 @@ impl Raw {
         Ok(Config {
             listener,
             advertised,
+            http,
             metadata_dir,
             node_id,
             shards: self.number("weir.shards"),

@@ -18,6 +18,7 @@ use crate::config::{Address, Config, Flush, IoBackend};
 use crate::data_dir::{DataDirError, DataDirs, FoundId, LogDir, write_checkpoints};
 use crate::loading::{self, HelperIo, Job, Loaded, Starting};
 use crate::metadata::{Change, Leadership, Metadata, MetadataError, PartitionId, Topic};
+use crate::metrics::BarrierCounters;
 use crate::shard::{
     Closers, LogPoints, PartitionError, PartitionHandle, PartitionSpec, ShardConfig, ShardHandle, Shards,
     describe,
@@ -482,6 +483,11 @@ impl Node {
                 tracing::info!(raised = count - left, left, "leader epochs raised: writes are taken");
             }
         }
+    }
+
+    /// What barriers did since it started.
+    pub fn barriers(&self) -> &BarrierCounters {
+        self.shards.barriers()
     }
 
     fn shard(&self, id: PartitionId) -> &ShardHandle {

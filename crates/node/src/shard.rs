@@ -30,6 +30,7 @@ use weir_segment::io::{Io, IoWaker};
 
 use crate::loading::{HelperIo, Loaded};
 use crate::metadata::{Leadership, PartitionId, ReadOnly};
+use crate::metrics::BarrierCounters;
 
 mod partition;
 mod worker;
@@ -385,6 +386,7 @@ pub type OpenIo = Box<dyn FnOnce() -> Result<Box<dyn Io>, weir_segment::io::sele
 #[derive(Debug)]
 pub struct Shards {
     handles: Vec<ShardHandle>,
+    barriers: Arc<BarrierCounters>,
     threads: std::sync::Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -400,6 +402,7 @@ impl Shards {
     ) -> Result<Self, weir_segment::io::select::SelectError> {
         let mut handles = Vec::new();
         let mut threads = Vec::new();
+        let barriers = Arc::new(BarrierCounters::default());
         let (sweep, sweepings) = crossbeam_channel::bounded(SWEEPINGS);
         let sweeper = std::thread::Builder::new().name("sweeper".to_owned());
         // It ends with the last shard.
@@ -409,12 +412,12 @@ impl Shards {
             let (requests, inbox) = crossbeam_channel::bounded(QUEUE + 2);
             let (started, start) = crossbeam_channel::bounded(1);
             let tail = tail.clone();
-            let sweep = sweep.clone();
+            let (sweep, barriers) = (sweep.clone(), Arc::clone(&barriers));
             let main = move || match open() {
                 Ok(io) => {
                     let _ = started.send(Ok(io.waker()));
                     drop(started);
-                    Shard::new(number, io, inbox, sweep, config, tail).run();
+                    Shard::new(number, io, inbox, sweep, config, tail, barriers).run();
                 }
                 Err(error) => {
                     let _ = started.send(Err(error));
@@ -432,7 +435,7 @@ impl Shards {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { handles, threads: std::sync::Mutex::new(threads) })
+        Ok(Self { handles, barriers, threads: std::sync::Mutex::new(threads) })
     }
 
     /// The shard of a partition: always the same one.
@@ -441,6 +444,11 @@ impl Shards {
         bytes.extend_from_slice(&id.partition.to_be_bytes());
         let hash = usize::try_from(crc32c::crc32c(&bytes)).unwrap_or(0);
         &self.handles[hash % self.handles.len()]
+    }
+
+    /// What barriers did in all of them.
+    pub fn barriers(&self) -> &BarrierCounters {
+        &self.barriers
     }
 
     /// All shards.

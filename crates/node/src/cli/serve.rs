@@ -11,6 +11,7 @@ use tracing_subscriber::EnvFilter;
 use super::Failure;
 use super::bar::{Bar, LogLines};
 use crate::config::{Config, ConfigError, Overrides};
+use crate::http::Http;
 use crate::loading::Starting;
 use crate::node::{Node, StartError};
 use crate::server::{Bound, Server};
@@ -89,6 +90,13 @@ fn start_log(filter: &str, format: LogFormat) -> Result<(), Failure> {
 async fn serve(config: Config) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let starting = Starting::new();
+    let http = match &config.http {
+        Some(address) => {
+            let listening = Http::start(address, Arc::clone(&starting)).await;
+            Some(listening.map_err(|error| start_failure(&error))?)
+        }
+        None => None,
+    };
     let mut server = std::pin::pin!(start(config, Arc::clone(&starting)));
     let mut interrupted = false;
     let server = loop {
@@ -116,8 +124,14 @@ async fn serve(config: Config) -> Result<ExitCode, Failure> {
     };
     let ready = if interrupted { Ok(()) } else { announce(&server) };
     if !interrupted {
+        if let Some(http) = &http {
+            http.show(Arc::clone(server.node()));
+        }
         let signal = signals.next().await;
         tracing::info!(signal, "stopping");
+    }
+    if let Some(http) = &http {
+        http.not_ready();
     }
     let clean = server.stop().await;
     ready?;

@@ -262,6 +262,11 @@ pub const KEYS: &[Key] = &[
         Kind::Choice(&["acks-all", "interval", "os"]),
         "When acks=all is answered: once synced (acks-all), or once written and synced every second (interval) or never (os).",
     ),
+    bare(
+        "weir.http.listener",
+        Kind::Text,
+        "Address of /metrics, /ready and /health; not served if it is not set.",
+    ),
     key("weir.io", "auto", Kind::Choice(&["auto", "uring", "pwrite"]), "Backend for disk access."),
     key(
         "weir.max.producer.ids.per.partition",

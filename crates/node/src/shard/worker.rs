@@ -22,6 +22,7 @@ use super::{
 use crate::clock;
 use crate::loading::{Loaded, say_loaded};
 use crate::metadata::{Leadership, PartitionId};
+use crate::metrics::BarrierCounters;
 
 /// Requests that one turn of the loop takes before it starts syncs.
 pub(super) const TURN: usize = 256;
@@ -235,6 +236,8 @@ pub(super) struct Shard {
     cleaning: VecDeque<PartitionId>,
     /// Frees what barriers forgot.
     sweep: Sender<Vec<Forgotten>>,
+    /// What barriers did here and in the other shards.
+    barriers: Arc<BarrierCounters>,
     config: ShardConfig,
     last_flush: Instant,
     last_expiry: Instant,
@@ -255,6 +258,7 @@ impl Shard {
         sweep: Sender<Vec<Forgotten>>,
         config: ShardConfig,
         tail_memory: TailMemory,
+        barriers: Arc<BarrierCounters>,
     ) -> Self {
         Self {
             number,
@@ -277,6 +281,7 @@ impl Shard {
             expiring: VecDeque::new(),
             cleaning: VecDeque::new(),
             sweep,
+            barriers,
             config,
             last_flush: instant(),
             last_expiry: instant(),
@@ -755,6 +760,7 @@ impl Shard {
         match log.append(&mut *self.io, records, &params) {
             Ok(mut appended) => {
                 for barrier in &appended.barriers {
+                    self.barriers.count(params.origin, barrier);
                     report_barrier(&slot.spec.topic, id.partition, barrier);
                 }
                 if !appended.forgotten.is_empty() {

@@ -207,7 +207,7 @@ async fn a_start_that_ends_on_its_way_is_started_again_and_nothing_is_lost() {
     let ends =
         [("disk access", Signal::KILL), ("disk access", Signal::TERM), ("log recovered", Signal::KILL)];
     for (said, signal) in ends.into_iter().chain([("log recovered", Signal::TERM); 2]) {
-        let mut child = serve_until_said(&path, &["num.recovery.threads.per.data.dir=1"], said);
+        let (mut child, _) = serve_until_said(&path, &["num.recovery.threads.per.data.dir=1"], said);
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
         let status = child.wait().unwrap();
         assert_eq!(status.success(), signal == Signal::TERM, "{status} after {said:?}");

@@ -10,6 +10,7 @@ mod dump_log;
 mod golden;
 mod inspect;
 mod lifecycle;
+mod metrics;
 mod mirror;
 mod produce_fetch;
 mod protocol;

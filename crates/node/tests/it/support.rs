@@ -134,7 +134,7 @@ fn command(listen: &str, dir: &Path, set: &[&str]) -> Command {
 }
 
 /// Starts `weir serve` and returns when a line of its log has this text, ready or not.
-pub(crate) fn serve_until_said(dir: &Path, set: &[&str], text: &str) -> Child {
+pub(crate) fn serve_until_said(dir: &Path, set: &[&str], text: &str) -> (Child, String) {
     let mut command = command("127.0.0.1:0", dir, set);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
@@ -144,7 +144,7 @@ pub(crate) fn serve_until_said(dir: &Path, set: &[&str], text: &str) -> Child {
         assert!(log.read_line(&mut line).unwrap() > 0, "the log ends without {text:?}");
     }
     std::thread::Builder::new().spawn(move || log.lines().count()).unwrap();
-    child
+    (child, line)
 }
 
 /// What a start logs until it is ready; then the node is stopped.
