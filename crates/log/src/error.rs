@@ -285,6 +285,13 @@ pub enum ReadError {
         /// The last offset that may be asked for.
         end_offset: Offset,
     },
+    /// The offset lies outside of what is left of a log that failed: where that starts and ends is said by its bytes, once
+    /// it is opened from them again.
+    #[error("offset {asked} is outside of a log that is offline until it is reloaded")]
+    Offline {
+        /// What was asked for.
+        asked: Offset,
+    },
     /// Reading failed.
     #[error("read failed")]
     Log {

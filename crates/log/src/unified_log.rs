@@ -61,7 +61,7 @@ pub struct UnifiedLog {
     pub(crate) file: PartitionFile,
     pub(crate) log_start_offset: Offset,
     pub(crate) last_batch: Option<LastBatch>,
-    // INVARIANT: everything below is durable, or counts as durable by the configuration.
+    // INVARIANT: everything below is durable, or counts as durable by the configuration; it is not below the log start.
     high_watermark: Offset,
     /// Leader epochs in memory differ from the checkpoint.
     epochs_unsaved: bool,
@@ -127,7 +127,8 @@ impl UnifiedLog {
             loaded;
         let high_watermark = log.log_end_offset();
         psm.on_high_watermark(high_watermark);
-        let view = Arc::new(view_of(&log, &psm, &epochs, log_start_offset, high_watermark));
+        let view = view_of(&psm, &epochs, log_start_offset, high_watermark, high_watermark);
+        let view = Arc::new(view);
         let (no_tail, no_memory) = (HotTail::new(), TailMemory::new(0));
         let tail = TailWriter::attach(no_tail, no_memory, Arc::clone(&view), high_watermark);
         let mut log = Self {
@@ -257,14 +258,20 @@ impl UnifiedLog {
 
     /// Everything in the log is durable.
     fn all_synced(&mut self) {
-        self.high_watermark = self.log.log_end_offset();
+        self.high_watermark = self.log.log_end_offset().max(self.log_start_offset);
         self.publish();
     }
 
     /// Replaces the view if it would differ.
     fn publish(&mut self) -> Option<Arc<LogView>> {
+        self.publish_up_to(self.log.log_end_offset())
+    }
+
+    /// The same, of a log of which only what is below `end` counts. It may end below its start, and is shown empty then.
+    fn publish_up_to(&mut self, end: Offset) -> Option<Arc<LogView>> {
         self.psm.on_high_watermark(self.high_watermark);
-        let view = view_of(&self.log, &self.psm, &self.epochs, self.log_start_offset, self.high_watermark);
+        let (start, end) = (self.log_start_offset, end.max(self.log_start_offset));
+        let view = view_of(&self.psm, &self.epochs, start, self.high_watermark, end);
         if view == *self.view {
             return None;
         }
@@ -480,11 +487,6 @@ impl UnifiedLog {
         Ok(())
     }
 
-    fn save_partition_file(&mut self, io: &mut dyn Io) -> Result<(), ChangeError> {
-        let written = weir_recovery::write_partition_file(io, &self.side_dir, &self.file);
-        self.or_offline(written)
-    }
-
     fn check_online(&self) -> Result<(), ChangeError> {
         if self.offline { Err(ChangeError::Offline) } else { Ok(()) }
     }
@@ -535,18 +537,18 @@ impl UnifiedLog {
 
 /// What a partition in this state shows to readers.
 fn view_of(
-    log: &LocalLog,
     psm: &ProducerStateManager,
     epochs: &LeaderEpochCache,
     log_start_offset: Offset,
     high_watermark: Offset,
+    log_end_offset: Offset,
 ) -> LogView {
     LogView {
         log_start_offset,
         // A log start that was moved into a transaction bounds it from below.
         last_stable_offset: psm.last_stable_offset(high_watermark).max(log_start_offset),
         high_watermark,
-        log_end_offset: log.log_end_offset(),
+        log_end_offset,
         leader_epoch: epochs.latest().map(|entry| entry.epoch),
     }
 }

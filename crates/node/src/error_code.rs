@@ -90,7 +90,7 @@ pub fn of_producer_state(error: &ProducerStateError) -> ErrorCode {
 pub fn of_read(error: &ReadError) -> ErrorCode {
     match error {
         ReadError::OffsetOutOfRange { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,
-        ReadError::Log { .. } => ErrorCode::KAFKA_STORAGE_ERROR,
+        ReadError::Offline { .. } | ReadError::Log { .. } => ErrorCode::KAFKA_STORAGE_ERROR,
         _ => ErrorCode::UNKNOWN_SERVER_ERROR,
     }
 }
@@ -263,6 +263,7 @@ mod tests {
             (PartitionError::ReadOnly { read_only }, ErrorCode::POLICY_VIOLATION),
             (PartitionError::NotMirrored, ErrorCode::INVALID_REQUEST),
             (PartitionError::Read(out_of_range()), ErrorCode::OFFSET_OUT_OF_RANGE),
+            (PartitionError::Read(ReadError::Offline { asked: at }), ErrorCode::KAFKA_STORAGE_ERROR),
             (PartitionError::Change(ChangeError::Offline), ErrorCode::KAFKA_STORAGE_ERROR),
             (
                 PartitionError::Change(ChangeError::OffsetOutOfRange { asked: at, first: at, last: at }),

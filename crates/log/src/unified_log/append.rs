@@ -150,7 +150,8 @@ impl UnifiedLog {
                     log_end_offset,
                 });
             }
-            self.truncate_fully_and_start_at(io, base_offset).map_err(|error| match error {
+            // What lies below the log start stays below it: somebody deleted it.
+            self.start_over(io, base_offset, self.log_start_offset).map_err(|error| match error {
                 ChangeError::Log { source } => AppendError::Log { source },
                 _ => AppendError::Offline,
             })?;
@@ -234,7 +235,7 @@ impl UnifiedLog {
                 return Err(AppendError::Log { source });
             }
             if let Some(epoch) = batch.leader_epoch()
-                && self.epochs.assign(epoch, batch.base_offset())
+                && self.epochs.assign(epoch, batch.base_offset().max(self.log_start_offset))
             {
                 self.epochs_unsaved = true;
             }

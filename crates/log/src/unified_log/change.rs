@@ -1,7 +1,9 @@
 //! Changing: cuts, and leader epochs.
 
 use weir_format::{LeaderEpoch, Message, Offset, RecordBatch};
-use weir_recovery::LastBatch;
+use weir_psm::ProducerStateManager;
+use weir_recovery::{LastBatch, PartitionFile};
+use weir_segment::LogSegment;
 use weir_segment::io::Io;
 
 use super::UnifiedLog;
@@ -11,8 +13,9 @@ impl UnifiedLog {
     /// Cuts the log at `offset`, a batch that reaches over it included, and restores what was known there (law B6).
     /// Durable when it returns. At the log end nothing is cut but a leader epoch that began there.
     ///
-    /// Order: the partition file says that a cut is coming (a recovery point above it no longer counts), snapshots above
-    /// it go, the log is cut and synced, producer state and leader epochs follow.
+    /// Order: what was known there is found, or nothing is done; the partition file says that a cut is coming (a recovery
+    /// point above it no longer counts); readers are shown what will be left; snapshots above it go, the log is cut and
+    /// synced, leader epochs follow.
     ///
     /// # Errors
     /// See [`ChangeError`].
@@ -28,32 +31,24 @@ impl UnifiedLog {
             return self.truncate_fully_and_start_at(io, offset);
         }
         self.end_snapshot(io);
-        let end_before = self.log.log_end_offset();
         // A batch that reaches over the offset goes as a whole, so the log may end below it.
         let end = self.log.end_if_truncated(io, offset);
         let end = self.or_offline(end)?;
+        let mut file = self.file.clone();
         // What an earlier cut left open is settled once all of it was synced again.
-        self.file.forget_cut_below(self.log.synced_end_offset());
-        self.file.truncate(end, end_before);
-        self.save_partition_file(io)?;
+        file.forget_cut_below(self.log.synced_end_offset());
+        file.truncate(end, self.log.log_end_offset());
+        let psm = self.producer_state_at(io, end, &file)?;
+        self.save_cut(io, file)?;
+        self.psm = psm;
+        self.log_start_offset = self.log_start_offset.min(end);
+        self.high_watermark = self.high_watermark.min(end);
+        self.show_cut(end, end);
         let removed = weir_recovery::remove_snapshots(io, &self.dir, |at| at > end);
         self.or_offline(removed)?;
-        self.note_cut(end);
-        self.tail.clear(end);
         let cut = self.log.truncate_to(io, offset);
         let cut = self.or_offline(cut)?;
         assert_eq!(cut, end, "the log ends where the partition file says that it was cut");
-        self.log_start_offset = self.log_start_offset.min(end);
-        let segments: Vec<Offset> = self.log.segments().map(weir_segment::LogSegment::base_offset).collect();
-        let rebuilt =
-            weir_recovery::rebuild_producer_state(io, &self.dir, &segments, end, &self.file, self.config.psm);
-        self.psm = match rebuilt {
-            Ok(psm) => psm,
-            Err(source) => {
-                self.offline = true;
-                return Err(ChangeError::Replay { source });
-            }
-        };
         let last = self.log.last_batch(io);
         let last = self.or_offline(last)?;
         self.last_batch =
@@ -91,8 +86,37 @@ impl UnifiedLog {
         }
     }
 
-    pub(super) fn note_cut(&mut self, end: Offset) {
-        self.cut_to = Some(self.cut_to.map_or(end, |before| before.min(end)));
+    /// What is known of producers below `end`, of which `file` will say that the log is cut there.
+    fn producer_state_at(
+        &mut self,
+        io: &mut dyn Io,
+        end: Offset,
+        file: &PartitionFile,
+    ) -> Result<ProducerStateManager, ChangeError> {
+        let segments: Vec<Offset> =
+            self.log.segments().map(LogSegment::base_offset).take_while(|base| *base <= end).collect();
+        weir_recovery::rebuild_producer_state(io, &self.dir, &segments, end, file, self.config.psm).map_err(
+            |source| {
+                self.offline = true;
+                ChangeError::Replay { source }
+            },
+        )
+    }
+
+    /// Writes the partition file that says that a cut is coming: from here on the log is never again what it was.
+    fn save_cut(&mut self, io: &mut dyn Io, file: PartitionFile) -> Result<(), ChangeError> {
+        let written = weir_recovery::write_partition_file(io, &self.side_dir, &file);
+        self.or_offline(written)?;
+        self.file = file;
+        Ok(())
+    }
+
+    /// Shows readers a log that ends at `end`, before anything goes: if the cut then fails on the way, nobody is shown what
+    /// may be gone. What was appended above `cut_to` will be.
+    fn show_cut(&mut self, cut_to: Offset, end: Offset) {
+        self.cut_to = Some(self.cut_to.map_or(cut_to, |before| before.min(cut_to)));
+        self.tail.clear(end);
+        self.publish_up_to(end);
     }
 
     /// The lowest offset at which the log was cut since this was last asked. What was appended above it is gone, whatever
@@ -112,26 +136,37 @@ impl UnifiedLog {
         io: &mut dyn Io,
         offset: Offset,
     ) -> Result<(), ChangeError> {
+        self.start_over(io, offset, offset)
+    }
+
+    /// The same, for a log that is shown to start at `log_start_offset`, at or above `offset`, whatever comes below it.
+    pub(super) fn start_over(
+        &mut self,
+        io: &mut dyn Io,
+        offset: Offset,
+        log_start_offset: Offset,
+    ) -> Result<(), ChangeError> {
         self.check_online()?;
         self.end_snapshot(io);
-        let end_before = self.log.log_end_offset();
-        self.file.truncate(Offset::ZERO, end_before);
-        self.save_partition_file(io)?;
+        let mut file = self.file.clone();
+        file.truncate(Offset::ZERO, self.log.log_end_offset());
+        self.save_cut(io, file)?;
+        self.psm.truncate_fully_and_start_at(offset);
+        self.epochs_unsaved |= self.epochs.clear();
+        self.last_batch = None;
+        // Not yet the new start, if that is higher: what is still there if the cut fails may be opened and read again.
+        self.log_start_offset = self.log_start_offset.min(log_start_offset);
+        self.high_watermark = self.log_start_offset;
+        self.show_cut(Offset::ZERO, self.log_start_offset);
         let removed = weir_recovery::remove_snapshots(io, &self.dir, |_| true);
         self.or_offline(removed)?;
-        self.note_cut(Offset::ZERO);
-        self.tail.clear(offset);
         let cut = self.log.truncate_fully_and_start_at(io, offset);
         self.or_offline(cut)?;
         self.file.set_checked(offset);
-        if self.epochs.clear() {
-            self.epochs_unsaved = true;
-            let saved = self.save_epochs(io);
-            self.or_offline(saved)?;
-        }
-        self.psm.truncate_fully_and_start_at(offset);
-        self.log_start_offset = offset;
-        self.last_batch = None;
+        let saved = self.save_epochs(io);
+        self.or_offline(saved)?;
+        self.log_start_offset = log_start_offset;
+        self.tail.clear(offset);
         self.all_synced();
         Ok(())
     }

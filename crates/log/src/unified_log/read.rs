@@ -34,7 +34,8 @@ impl UnifiedLog {
     /// small ones to find them and to list aborted transactions, however many of these there are.
     ///
     /// # Errors
-    /// [`ReadError::OffsetOutOfRange`] below the log start or above the log end; [`ReadError::Log`].
+    /// [`ReadError::OffsetOutOfRange`] below the log start or above the log end, [`ReadError::Offline`] if the log has
+    /// failed; [`ReadError::Log`].
     ///
     /// Source: Kafka's `LocalLog.read`.
     pub fn read(
@@ -52,6 +53,10 @@ impl UnifiedLog {
         // Kafka: a position between the high watermark and the log end is in range, and answered with nothing.
         let end_offset = self.log.log_end_offset();
         if from < view.log_start_offset || from > end_offset {
+            // Law O6: neither end is final then.
+            if self.offline {
+                return Err(ReadError::Offline { asked: from });
+            }
             return Err(ReadError::OffsetOutOfRange {
                 asked: from,
                 log_start_offset: view.log_start_offset,

@@ -233,7 +233,8 @@ impl UnifiedLog {
         self.settle_naming(io);
         let gone: Vec<Offset> = self.file.snapshots().map(|(at, _)| at).filter(|at| *at < first).collect();
         self.file.delete_below(first);
-        self.save_partition_file(io)?;
+        let written = weir_recovery::write_partition_file(io, &self.side_dir, &self.file);
+        self.or_offline(written)?;
         for offset in gone {
             self.remove_snapshot(io, offset);
         }

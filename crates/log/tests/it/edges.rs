@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::BytesMut;
 use proptest::prelude::*;
 use weir_format::{BatchBuilder, BatchReader, Offset, RecordBatch, TimestampMs};
-use weir_log::{AppendError, AppendParams, ChangeError, Isolation, OffsetSpec, OpenOptions};
+use weir_log::{AppendError, AppendParams, ChangeError, Isolation, OffsetSpec, OpenOptions, ReadError};
 use weir_psm::{ProducerStateManager, PsmConfig};
 use weir_recovery::partition_file::crc32c;
 use weir_recovery::{CutKind, NoSnapshot, PartitionFile, ProducerStateSource};
@@ -970,5 +970,83 @@ fn what_a_killed_process_had_allocated_ahead_is_cut_and_no_damage() {
         assert!(open.report.cut_bytes() < 10_000);
         assert_eq!(open.report.to_string().contains("torn"), torn, "{}", open.report);
         assert_eq!(killed.disk.read_file(&path).unwrap().len() as u64, open.log.segments()[0].size);
+    }
+}
+
+/// Three segments, the first of them with an aborted transaction, the others with producers.
+fn with_something_to_cut(seed: u64) -> (Bench, Open) {
+    let bench = Bench::new(seed).segment_bytes(400);
+    let mut open = with_an_aborted_transaction(&bench);
+    for sequence in 0..4 {
+        open.produce(data(Some((5, 0, sequence)), false, 1, 150));
+    }
+    open.sync();
+    assert!(open.log.segments().len() > 2, "{:?}", open.log.segments());
+    (bench, open)
+}
+
+#[test]
+fn a_log_whose_producers_cannot_be_known_is_not_cut() {
+    let (bench, mut open) = with_something_to_cut(1);
+    let (before, files) = (open.log.view(), bench.disk.contents());
+    let first = bench.path("00000000000000000000.log");
+    // In the value of a record: no header says so, and it is met by whoever reads all of the batch.
+    bench.disk.flip(&first, 70, 1);
+    // No snapshot says what was known: the batch is needed.
+    for path in bench.disk.files() {
+        if path.extension().is_some_and(|kind| kind == "snapshot") {
+            assert!(bench.disk.remove_file(&path));
+        }
+    }
+    let cut = open.log.truncate_to(&mut *open.io, offset(4));
+    assert!(matches!(cut, Err(ChangeError::Replay { .. })), "{cut:?}");
+    assert!(open.log.is_offline());
+    assert_eq!(open.log.view(), before);
+    for (path, bytes) in files.iter().filter(|(path, _)| **path != first) {
+        if path.extension().is_some_and(|kind| kind == "log") {
+            assert_eq!(bench.disk.read_file(path).as_ref(), Some(bytes), "{path:?}");
+        }
+    }
+    let read = open.read(6, 1 << 20, Isolation::Uncommitted);
+    assert_eq!(BatchReader::new(&read.bytes).count(), 1, "what was to be cut");
+    // Where it starts and ends is final once it was opened from its bytes (law O6).
+    let beyond = open.log.read(&mut *open.io, offset(8), 1, Isolation::Uncommitted, true);
+    assert!(matches!(beyond, Err(ReadError::Offline { .. })), "{beyond:?}");
+}
+
+#[test]
+fn a_cut_that_fails_at_any_place_leaves_nothing_shown_that_may_be_gone() {
+    type Change = fn(&mut Open) -> Result<(), ChangeError>;
+    let changes: [(&str, Change, i64); 3] = [
+        ("cut", |open| open.log.truncate_to(&mut *open.io, offset(4)), 4),
+        ("start over above", |open| open.log.truncate_fully_and_start_at(&mut *open.io, offset(90)), 0),
+        ("start over below", |open| open.log.truncate_fully_and_start_at(&mut *open.io, offset(3)), 0),
+    ];
+    type Fault = fn(&Bench, u64);
+    let faults: [Fault; 2] =
+        [|bench, nth| bench.disk.fail_sync(nth), |bench, nth| bench.disk.fail_write(nth)];
+    for (name, change, left) in changes {
+        let mut shown = [0, 0];
+        for (fault, nth) in faults.iter().flat_map(|fault| (1..20).map(move |nth| (fault, nth))) {
+            let (bench, mut open) = with_something_to_cut(1);
+            let before = open.log.view();
+            fault(&bench, nth);
+            if change(&mut open).is_ok() {
+                continue;
+            }
+            let name = format!("{name} {nth}");
+            assert!(open.log.is_offline(), "{name}");
+            let after = open.log.view();
+            // Either nothing has begun, or what goes is shown to nobody.
+            let is_whole = after == before;
+            shown[usize::from(is_whole)] += 1;
+            assert!(is_whole || after.high_watermark == offset(left), "{name}: {after:?}");
+            assert!(after.last_stable_offset <= after.high_watermark, "{name}: {after:?}");
+            for isolation in [Isolation::Committed, Isolation::Uncommitted] {
+                // It asserts that a reader comes to the end of what is shown.
+                open.read_all(isolation);
+            }
+        }
+        assert!(shown[0] > 0 && shown[1] > 0, "{name}: {shown:?}");
     }
 }

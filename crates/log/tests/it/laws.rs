@@ -1130,12 +1130,28 @@ fn replicated_batches_are_in_order_and_of_no_later_epoch() {
 
 #[test]
 fn an_empty_log_starts_again_at_the_sources_first_batch() {
-    let mut open = Bench::new(1).open_unclean();
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
     open.log.truncate_fully_and_start_at(&mut *open.io, offset(174)).unwrap();
     // The source's log starts inside its first batch.
     let taken = open.replicate(placed(plain(10, 5), 170, 0));
-    assert_eq!(taken.base_offset, offset(170));
+    assert_eq!((taken.base_offset, taken.log_start_offset), (offset(170), offset(174)));
     assert_eq!(open.log.log_end_offset(), offset(180));
+    // What the source's DeleteRecords hid is not shown here, not even for a moment.
+    let before = open.log.view();
+    assert_eq!((before.log_start_offset, before.high_watermark), (offset(174), offset(174)));
+    assert!(
+        before.last_stable_offset <= before.high_watermark && before.high_watermark <= before.log_end_offset
+    );
+    open.sync();
+    let view = open.log.view();
+    assert_eq!((view.log_start_offset, view.high_watermark), (offset(174), offset(180)));
+    let below = open.log.read(&mut *open.io, offset(173), 1 << 20, Isolation::Uncommitted, true);
+    assert!(matches!(below, Err(ReadError::OffsetOutOfRange { .. })), "{below:?}");
+    let facts = open.facts();
+    let mut options = bench.options();
+    options.log_start_offset = offset(174);
+    assert_eq!(bench.fork().open(options).facts(), facts);
     let behind = open.append(placed(plain(10, 5), 170, 0), &replication());
     assert!(matches!(behind, Err(AppendError::UnexpectedOffset { .. })), "not on a log that holds something");
     open.log.truncate_fully_and_start_at(&mut *open.io, offset(200)).unwrap();
