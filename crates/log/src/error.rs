@@ -88,6 +88,14 @@ pub enum AppendError {
         /// The limit in bytes.
         max: usize,
     },
+    /// A client's batch is larger than a segment (`segment.bytes`).
+    #[error("batch has {size} bytes, a segment has room for {max} (segment.bytes)")]
+    RecordBatchTooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
     /// A record's timestamp is too far from the clock (`message.timestamp.before.max.ms`,
     /// `message.timestamp.after.max.ms`).
     #[error("record {index} has timestamp {timestamp}, which is not within {earliest}..={latest}")]

@@ -54,10 +54,17 @@ pub fn check_client_batch(
     now: TimestampMs,
 ) -> Result<(), AppendError> {
     // The size first: a batch that is too large is called that, and costs no pass for its CRC.
-    if let Ok(Some(size)) = frame_size(bytes)
-        && size > config.max_message_bytes
-    {
-        return Err(AppendError::RecordTooLarge { size, max: config.max_message_bytes });
+    if let Ok(Some(size)) = frame_size(bytes) {
+        let max = config.max_message_bytes;
+        if size > max {
+            return Err(AppendError::RecordTooLarge { size, max });
+        }
+        // Kafka holds this against what replicas and coordinators append as well. Here the bytes of another log are taken
+        // as they are (law M6), and a barrier that could not be written would leave a partition read-only (law B11).
+        let max = usize::try_from(config.segment.segment_bytes).unwrap_or(usize::MAX);
+        if size > max {
+            return Err(AppendError::RecordBatchTooLarge { size, max });
+        }
     }
     let batch = whole(bytes)?;
     client_header(&batch)?;

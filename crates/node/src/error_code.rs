@@ -36,6 +36,7 @@ pub fn of_append(error: &AppendError) -> ErrorCode {
             ErrorCode::INVALID_RECORD
         }
         AppendError::RecordTooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
+        AppendError::RecordBatchTooLarge { .. } => ErrorCode::RECORD_LIST_TOO_LARGE,
         AppendError::InvalidTimestamp { .. } | AppendError::LogAppendTimeFromClient => {
             ErrorCode::INVALID_TIMESTAMP
         }
@@ -153,6 +154,7 @@ mod tests {
                 ErrorCode::INVALID_RECORD,
             ),
             (AppendError::RecordTooLarge { size: 2, max: 1 }, ErrorCode::MESSAGE_TOO_LARGE),
+            (AppendError::RecordBatchTooLarge { size: 2, max: 1 }, ErrorCode::RECORD_LIST_TOO_LARGE),
             (AppendError::TransactionNotOpen { producer_id }, ErrorCode::INVALID_PRODUCER_EPOCH),
             (
                 AppendError::InvalidTimestamp {

@@ -546,10 +546,7 @@ impl Node {
                 max_producers: usize::try_from(self.config.number("weir.max.producer.ids.per.partition"))
                     .ok(),
             },
-            // Kafka refuses what is larger than a segment as RECORD_LIST_TOO_LARGE, with which producers give up. By
-            // MESSAGE_TOO_LARGE they split it.
-            max_message_bytes: usize::try_from(number("max.message.bytes").min(number("segment.bytes")))
-                .unwrap_or(0),
+            max_message_bytes: usize::try_from(number("max.message.bytes")).unwrap_or(0),
             max_decompressed_message_bytes: usize::try_from(number("max.decompressed.message.bytes"))
                 .unwrap_or(0),
             message_timestamp_before_max_ms: number("message.timestamp.before.max.ms"),

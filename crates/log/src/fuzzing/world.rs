@@ -567,9 +567,12 @@ impl World {
         let epoch = LeaderEpoch::new(self.leader_epoch).unwrap();
         let now = TimestampMs::new(NOW);
         let params = match batch.what {
-            What::Plain | What::Data { .. } => {
-                AppendParams { may_start_transaction: true, ..AppendParams::client(epoch, now) }
-            }
+            What::Plain | What::Data { .. } => AppendParams {
+                may_start_transaction: true,
+                // As checked before segments were made smaller.
+                records_checked: batch.bytes.len() > self.config.segment.segment_bytes as usize,
+                ..AppendParams::client(epoch, now)
+            },
             What::Marker { .. } | What::Barrier => AppendParams::coordinator(epoch, now),
         };
         // As it is sent: at offset 0, under no epoch.

@@ -189,7 +189,13 @@ impl Open {
     /// As a client, under epoch 0.
     pub(crate) fn produce(&mut self, batch: BytesMut) -> Appended {
         let params = AppendParams { may_start_transaction: true, ..AppendParams::client(epoch(0), NOW) };
-        self.append(batch, &params).unwrap()
+        match self.append(batch.clone(), &params) {
+            // Checked before segments were made that small.
+            Err(AppendError::RecordBatchTooLarge { .. }) => {
+                self.append(batch, &AppendParams { records_checked: true, ..params }).unwrap()
+            }
+            appended => appended.unwrap(),
+        }
     }
 
     pub(crate) fn coordinate(&mut self, batch: BytesMut) -> Appended {

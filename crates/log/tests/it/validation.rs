@@ -224,3 +224,26 @@ fn a_batch_is_looked_into_once() {
     open.append(batch, &AppendParams { records_checked: true, ..params }).unwrap();
     assert_eq!(open.log.log_end_offset(), offset(1));
 }
+
+#[test]
+fn a_clients_batch_that_no_segment_has_room_for_is_refused_and_one_of_another_log_is_not() {
+    let batch = at(&[1, 2]);
+    let mut bench = Bench::new(1).segment_bytes(u32::try_from(batch.len()).unwrap());
+    let mut open = bench.open_unclean();
+    open.produce(batch.clone());
+    open.close();
+    bench = bench.segment_bytes(u32::try_from(batch.len()).unwrap() - 1);
+    let mut open = bench.open_clean();
+    let refused = open.append(batch.clone(), &AppendParams::client(epoch(0), NOW));
+    let is_named = |size, max| size == batch.len() && max == batch.len() - 1;
+    let Err(AppendError::RecordBatchTooLarge { size, max }) = refused else { panic!("{refused:?}") };
+    assert!(is_named(size, max));
+    // Of two limits the smaller one is said as Kafka says it: max.message.bytes comes first.
+    let config = LogConfig { max_message_bytes: batch.len() - 2, ..bench.config.clone() };
+    assert!(matches!(check(&batch, &config), Err(AppendError::RecordTooLarge { .. })));
+    // Law M6, and a barrier is written whatever a segment has room for (law B11).
+    open.replicate(placed(batch, 2, 0));
+    open.log.close(&mut *open.io).unwrap();
+    let mut open = bench.segment_bytes(14).open_clean();
+    assert_eq!(open.coordinate(barrier()).base_offset, offset(4));
+}
