@@ -35,6 +35,9 @@ const MARK_EVERY: usize = 4 << 10;
 /// What a chunk costs besides its bytes, about.
 const CHUNK_OVERHEAD: usize = 256;
 
+/// Aborted transactions that are noted before readers get their turn.
+const NOTED_AT_ONCE: usize = 256;
+
 /// Dead entries of the queue that are kept before it is swept.
 const SWEEP_AFTER: usize = 1_024;
 
@@ -534,15 +537,20 @@ impl TailWriter {
     }
 
     /// Takes note of transactions that were aborted by what was appended, `at_barrier` or by their ABORT.
+    ///
+    /// A barrier may bring as many as there are producers: no reader waits for all of them. It needs none before a view
+    /// says that their end may be read.
     pub(crate) fn push_aborted(&self, entries: &[AbortedTransaction], at_barrier: bool) {
-        let mut state = lock(&self.tail.state);
-        if state.memory.max_bytes() == 0 {
-            return;
-        }
-        for entry in entries {
-            state.aborted.append(*entry);
-            if at_barrier {
-                state.barriers.insert(entry.last_offset);
+        for entries in entries.chunks(NOTED_AT_ONCE) {
+            let mut state = lock(&self.tail.state);
+            if state.memory.max_bytes() == 0 {
+                return;
+            }
+            for entry in entries {
+                state.aborted.append(*entry);
+                if at_barrier {
+                    state.barriers.insert(entry.last_offset);
+                }
             }
         }
     }

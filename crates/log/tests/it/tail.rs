@@ -1,13 +1,17 @@
 //! The hot tail: seamless, bounded, of one history, and without the disk.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use weir_format::{BatchBuilder, BatchReader, ControlRecordType, Offset, RecordBatch};
-use weir_log::{HotTail, Isolation, Read, TailMemory};
+use weir_log::{AppendParams, HotTail, Isolation, Read, TailMemory};
+use weir_segment::io::sim::SimIo;
+use weir_segment::io::{self, FileId, Io, IoError};
 
 use super::support::*;
 
@@ -586,4 +590,190 @@ fn a_log_that_is_opened_again_is_shown_by_the_same_handle() {
     let read = tail.read(offset(2), 1, Isolation::Uncommitted, true).unwrap();
     assert_eq!(offsets_of(&read.bytes), [(2, 2)]);
     assert_eq!(read.bytes, Bytes::copy_from_slice(&open.read(2, 1, Isolation::Uncommitted).bytes));
+}
+
+/// A disk that calls somebody when a file gets its name, and does not go on before that returns.
+struct Held<'a> {
+    inner: SimIo,
+    on_rename: &'a mut dyn FnMut(&Path),
+}
+
+impl Io for Held<'_> {
+    fn open(&mut self, path: &Path, how: io::Open) -> Result<FileId, IoError> {
+        self.inner.open(path, how)
+    }
+    fn close(&mut self, file: FileId) -> Result<(), IoError> {
+        self.inner.close(file)
+    }
+    fn path(&self, file: FileId) -> PathBuf {
+        self.inner.path(file)
+    }
+    fn write_alignment(&self, file: FileId) -> u64 {
+        self.inner.write_alignment(file)
+    }
+    fn advise(&mut self, file: FileId, advice: io::Advice) {
+        self.inner.advise(file, advice);
+    }
+    fn len(&mut self, file: FileId) -> Result<u64, IoError> {
+        self.inner.len(file)
+    }
+    fn truncate(&mut self, file: FileId, len: u64) -> Result<(), IoError> {
+        self.inner.truncate(file, len)
+    }
+    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), IoError> {
+        (self.on_rename)(to);
+        self.inner.rename(from, to)
+    }
+    fn remove(&mut self, path: &Path) -> Result<(), IoError> {
+        self.inner.remove(path)
+    }
+    fn list(&mut self, dir: &Path) -> Result<Vec<PathBuf>, IoError> {
+        self.inner.list(dir)
+    }
+    fn metadata(&mut self, path: &Path) -> Result<Option<io::Metadata>, IoError> {
+        self.inner.metadata(path)
+    }
+    fn create_dir_all(&mut self, dir: &Path) -> Result<(), IoError> {
+        self.inner.create_dir_all(dir)
+    }
+    fn sync_dir(&mut self, dir: &Path) -> Result<(), IoError> {
+        self.inner.sync_dir(dir)
+    }
+    fn submit(&mut self, ticket: io::Ticket, op: io::Op) -> Result<(), io::Op> {
+        self.inner.submit(ticket, op)
+    }
+    fn reap(&mut self, wait: io::Wait, done: &mut Vec<io::Done>) -> Result<(), IoError> {
+        self.inner.reap(wait, done)
+    }
+    fn put_back(&mut self, done: Vec<io::Done>) {
+        self.inner.put_back(done);
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+    fn waker(&self) -> io::IoWaker {
+        self.inner.waker()
+    }
+}
+
+/// The barrier is held in the middle of its append, between its bytes and what it forgets, until readers have read: they
+/// take the view and the bytes of before.
+#[test]
+fn readers_read_while_a_barrier_is_appended() {
+    const PRODUCERS: i64 = 1_000;
+    let size = data(Some((0, 0, 0)), true, 1, 1).len();
+    // The barrier needs a segment of its own: the leader epochs are written in the midst of its append.
+    let bench = Bench::new(1).segment_bytes(u32::try_from(size).unwrap() * 1_000);
+    let (mut open, tail) = bench.open_with_tail(&TailMemory::new(4 << 20));
+    open_transactions(&mut open, PRODUCERS);
+    let before = tail.view().unwrap();
+    let (inside, is_inside) = mpsc::channel();
+    let (has_read, reads) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let tail = tail.clone();
+        scope.spawn(move || {
+            while is_inside.recv().is_ok() {
+                for isolation in BOTH {
+                    let read = tail.read(offset(PRODUCERS - 5), 1 << 10, isolation, true).unwrap();
+                    assert_eq!(read.bytes.is_empty(), isolation == Isolation::Committed);
+                    assert_eq!((&read.view, &tail.view().unwrap()), (&before, &before));
+                }
+                has_read.send(()).unwrap();
+            }
+        });
+        let mut held = 0;
+        let mut on_rename = |to: &Path| {
+            if to.ends_with("leader-epoch-checkpoint") {
+                inside.send(()).unwrap();
+                reads.recv_timeout(Duration::from_secs(30)).expect("readers wait for the append");
+                held += 1;
+            }
+        };
+        let mut io = Held { inner: bench.disk.io(), on_rename: &mut on_rename };
+        assert!(open.log.detach(&mut *open.io).unwrap());
+        let params = AppendParams::coordinator(epoch(0), NOW);
+        let appended = open.log.append(&mut io, barrier(), &params).unwrap();
+        assert_eq!(appended.barriers[0].producers_expired, 1_000);
+        open.log.sync(&mut io).unwrap();
+        drop(io);
+        assert_eq!(held, 1);
+        drop(inside);
+    });
+    let after = tail.view().unwrap();
+    assert_eq!((after.high_watermark, after.last_stable_offset), (offset(1_001), offset(1_001)));
+}
+
+/// What else could be done under the lock that readers take: it is known in one file, and that knows no producer.
+#[test]
+fn no_producer_is_known_where_the_lock_of_readers_is_taken() {
+    let tail = include_str!("../../src/tail.rs");
+    assert!(tail.contains("Mutex<State>") && !tail.contains("weir_psm"));
+    for file in ["append", "change", "read", "retention", "snapshot", "stats"] {
+        let path = format!("{}/src/unified_log/{file}.rs", env!("CARGO_MANIFEST_DIR"));
+        let source = std::fs::read_to_string(&path).unwrap();
+        assert!(!source.contains("Mutex") && !source.contains(".lock()"), "{path}");
+    }
+}
+
+/// Batches that open a transaction each.
+fn open_transactions(open: &mut Open, producers: i64) {
+    for first in (0..producers).step_by(1_000) {
+        let mut batches = BytesMut::new();
+        for id in first..(first + 1_000).min(producers) {
+            batches.extend_from_slice(&placed(data(Some((id, 0, 0)), true, 1, 1), id, 0));
+        }
+        open.replicate(batches);
+        open.sync();
+    }
+}
+
+/// Prints what a barrier over a million producers takes, and the longest read beside it.
+#[test]
+#[ignore = "a figure: run it in release, alone"]
+fn prints_the_longest_read_beside_a_barrier_over_a_million_producers() {
+    let (append, worst, reads) = read_beside_a_barrier(1_000_000);
+    println!(
+        "barrier over 1,000,000 open transactions: {append:?}; longest of {reads} reads beside it: {worst:?}"
+    );
+}
+
+/// How long a barrier takes that ends so many transactions, the longest read meanwhile, and how many there were.
+#[expect(clippy::disallowed_methods, reason = "what is asked is how long it takes")]
+fn read_beside_a_barrier(producers: i64) -> (Duration, Duration, usize) {
+    let bench = Bench::new(1);
+    let memory = TailMemory::new(4 << 20);
+    let (mut open, tail) = bench.open_with_tail(&memory);
+    open_transactions(&mut open, producers);
+    let view = tail.view().unwrap();
+    assert_eq!((view.high_watermark, view.last_stable_offset), (offset(producers), offset(0)));
+    let from = offset(producers - 50);
+    let is_over = AtomicBool::new(false);
+    let is_reading = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut worst, mut reads) = (Duration::ZERO, 0);
+            while !is_over.load(Ordering::Acquire) {
+                let begun = Instant::now();
+                // What Fetch and ListOffsets ask for: bytes, and the ends of the log.
+                let read = tail.read(from, 1 << 10, Isolation::Uncommitted, true).unwrap();
+                let now = tail.view().unwrap();
+                worst = worst.max(begun.elapsed());
+                assert!(!read.bytes.is_empty() && now.last_stable_offset == offset(0));
+                reads += 1;
+                is_reading.store(true, Ordering::Release);
+            }
+            (worst, reads)
+        });
+        while !is_reading.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let begun = Instant::now();
+        let appended =
+            open.log.append(&mut *open.io, barrier(), &AppendParams::coordinator(epoch(0), NOW)).unwrap();
+        let append = begun.elapsed();
+        is_over.store(true, Ordering::Release);
+        assert_eq!(appended.barriers[0].producers_expired, usize::try_from(producers).unwrap());
+        let (worst, reads) = reader.join().unwrap();
+        (append, worst, reads)
+    })
 }
