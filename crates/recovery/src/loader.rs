@@ -298,13 +298,20 @@ impl<'a> Load<'a> {
             None => offset_max(),
             Some(index) => bases.get(index).copied().unwrap_or(first_base),
         };
-        if file.usable_snapshots(first_base, limit).next().is_none() {
-            let first = distrusted == Some(0);
-            return Ok(fresh(if first { NoSnapshot::WalkedAnyway } else { NoSnapshot::NoneNamed }));
+        // Nor would the batches that are left tell of those whose segments are gone: then a later one does, if what is
+        // noted of the transactions below it is what is found.
+        let limits = if first_base > Offset::ZERO { vec![limit, offset_max()] } else { vec![limit] };
+        let (mut loaded, mut reason) = (None, NoSnapshot::NoneNamed);
+        for limit in limits {
+            if loaded.is_none() && file.usable_snapshots(first_base, limit).next().is_some() {
+                reason = NoSnapshot::NoneIntact;
+                loaded =
+                    snapshots::load_newest(self.io, self.dir, &file, first_base, limit, self.config.psm)?;
+            }
         }
-        let loaded = snapshots::load_newest(self.io, self.dir, &file, first_base, limit, self.config.psm)?;
         let Some(psm) = loaded else {
-            return Ok(fresh(NoSnapshot::NoneIntact));
+            let first = distrusted == Some(0) && reason == NoSnapshot::NoneNamed;
+            return Ok(fresh(if first { NoSnapshot::WalkedAnyway } else { reason }));
         };
         let feed_from = psm.map_end_offset();
         let of_snapshot = bases.partition_point(|&base| base <= feed_from).saturating_sub(1);
@@ -698,8 +705,9 @@ impl<'a> Load<'a> {
         if notes_are_old {
             file.forget_transactions();
         }
-        // A start from a snapshot looks at no transaction index below it.
-        if walked.replayed_for_want_of_ours && last_batch.is_some() && transactions_written {
+        // A start from a snapshot looks at no transaction index below it, and at no batch that would say its epoch.
+        let may_be_started_from = transactions_written && !epochs_unsaved;
+        if walked.replayed_for_want_of_ours && last_batch.is_some() && may_be_started_from {
             self.report.rebuilt.push(Rebuilt::PartitionFile);
             let written = match self.purpose {
                 Purpose::Load => {

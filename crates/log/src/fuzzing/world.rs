@@ -829,19 +829,27 @@ impl World {
         let (start, high_watermark) = (view.log_start_offset.get(), view.high_watermark.get());
         let snapshot = log.partition_file().snapshots().map(|(at, _)| at.get()).max().unwrap_or(0);
         let nobody = log.producers().next().is_none();
+        let newest = log.last_batch().map_or(i64::MAX, |last| last.base_offset.get());
         let known_from = if nobody { i64::MAX } else { snapshot };
         let may = Retention { now, ms, bytes, most, start, high_watermark, known_from };
         let kept = self.history.first_kept(&bases, &may);
         // Where snapshots fail nobody waits for one.
         let anyway = self.history.first_kept(&bases, &Retention { known_from: i64::MAX, ..may });
-        let rights = if self.faulty { [kept, anyway] } else { [kept, kept] };
-        self.deleted_to = self.deleted_to.max(rights[1]);
-        self.starts.extend(rights.map(|right| right.max(start)));
+        // Where leader epochs cannot be written the newest batch stays.
+        let newest = bases.iter().rfind(|base| **base <= newest).copied().unwrap_or(i64::MAX);
+        let rights =
+            if self.faulty { vec![kept, anyway, kept.min(newest), anyway.min(newest)] } else { vec![kept] };
+        self.deleted_to = rights.iter().fold(self.deleted_to, |to, right| to.max(*right));
+        self.starts.extend(rights.iter().map(|right| *right.max(&start)));
         let Process { io, log } = self.process()?;
         log.config.retention = RetentionConfig { ms, bytes, future_by_file_age: false };
         let result = log.delete_old_segments(io, TimestampMs::new(now), DeletionScope::Retention, most);
         let deleted = result.as_ref().map_or(0, |deleted| deleted.segment_count);
         self.changed(result.map(|_| ()))?;
+        if self.disk.is_off() {
+            // What fails alone, as leader epochs do, may have met it.
+            return Err(Stop::Off);
+        }
         let log = &self.process()?.log;
         let (first, now_starts) = (first_base(log), log.view().log_start_offset.get());
         if !rights.contains(&first) {

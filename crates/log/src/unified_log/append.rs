@@ -262,15 +262,7 @@ impl UnifiedLog {
         // What was there before this call is durable; of this call's batches that is said once all are committed.
         self.high_watermark = self.high_watermark.max(end_before.min(base));
         self.file.forget_cut_below(self.high_watermark);
-        // Recovery walks from the segment of the recovery point, so the epochs before it must be on disk by now.
-        // A snapshot is started from later, so the transaction indexes below it must be on disk as well.
-        match self.save_epochs(io).and_then(|()| self.log.write_transactions(io)) {
-            Ok(()) => self.begin_snapshot(base),
-            // The log can do without: recovery then starts at an older snapshot.
-            Err(error) => {
-                tracing::warn!(error = because(&error), dir = %self.dir.display(), "no producer snapshot at the new segment");
-            }
-        }
+        self.begin_snapshot(io, base);
         self.jitter_rolls();
     }
 

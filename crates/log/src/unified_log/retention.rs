@@ -49,7 +49,8 @@ impl UnifiedLog {
     /// [`ChangeError::OffsetOutOfRange`] above the high watermark; see [`ChangeError`].
     pub fn advance_log_start(&mut self, io: &mut dyn Io, offset: Offset) -> Result<(), ChangeError> {
         self.move_log_start(offset)?;
-        self.delete_below_start(io, self.log_start_offset).map(|_| ())
+        let below = self.log_start_offset.min(self.deletable_below(io));
+        self.delete_below(io, below)
     }
 
     /// Moves the log start up to `offset`. The segments that then lie wholly below it are deleted by
@@ -153,7 +154,7 @@ impl UnifiedLog {
                 let rolled = self.or_offline(rolled)?;
                 self.on_roll(io, rolled, rolled);
             }
-            if upper > self.deletable_below() {
+            if upper > self.deletable_below(io) {
                 break;
             }
             start = start.max(upper);
@@ -166,7 +167,7 @@ impl UnifiedLog {
         deleted.has_more = deleted.segment_count == most;
         let below = bases.get(deleted.segment_count).map_or(end, |(base, _)| *base);
         self.move_log_start(start)?;
-        self.delete_below_start(io, below)?;
+        self.delete_below(io, below)?;
         Ok(deleted)
     }
 
@@ -195,31 +196,36 @@ impl UnifiedLog {
         stamp.is_some_and(|stamp| u64::try_from(now.get().saturating_sub(stamp)).is_ok_and(|age| age > limit))
     }
 
-    /// Where the newest snapshot ends: from there on, a start needs the batches to know the producers (law R4).
+    /// From where on a start needs the batches: to know the producers (law R4), from where the newest snapshot ends; to
+    /// know the newest leader epoch, the newest of them, as long as that is not written down.
     ///
     /// Where snapshots fail, on a full disk for one, segments go all the same: else nothing would ever make room.
     fn needed_from(&self) -> Offset {
+        let newest = self.last_batch.filter(|_| self.epochs_unsaved);
+        let newest = newest.map_or(Offset::MAX, |last| last.base_offset);
         if self.psm.producer_count() == 0 || self.snapshot_failed {
-            return Offset::MAX;
+            return newest;
         }
-        self.file.snapshots().map(|(at, _)| at).max().unwrap_or(Offset::ZERO)
+        self.file.snapshots().map(|(at, _)| at).max().unwrap_or(Offset::ZERO).min(newest)
     }
 
-    /// The same, and begins a snapshot at the end of a log to which nothing is appended any more, if it needs one.
-    fn deletable_below(&mut self) -> Offset {
+    /// The same, once leader epochs are written, and a snapshot is begun at the end of a log to which nothing is appended
+    /// any more, if it needs one.
+    fn deletable_below(&mut self, io: &mut dyn Io) -> Offset {
+        if let Err(error) = self.save_epochs(io) {
+            tracing::warn!(error = because(&error), dir = %self.dir.display(), "leader epochs not written, the newest batch stays");
+        }
         let end = self.log.log_end_offset();
         if self.needed_from() < end
             && self.log.segments().last().is_some_and(|active| active.base_offset() == end)
         {
-            self.begin_snapshot(end);
+            self.begin_snapshot(io, end);
         }
         self.needed_from()
     }
 
-    /// Deletes the segments wholly below `offset`, which is not above the log start, with what is known of them, but none
-    /// that is needed still.
-    fn delete_below_start(&mut self, io: &mut dyn Io, offset: Offset) -> Result<(), ChangeError> {
-        let offset = offset.min(self.deletable_below());
+    /// Deletes the segments wholly below `offset`, which is not above the log start, with what is known of them.
+    fn delete_below(&mut self, io: &mut dyn Io, offset: Offset) -> Result<(), ChangeError> {
         let sizes: u64 = self.log.segments().map(weir_segment::LogSegment::size).sum();
         let deleted = self.log.delete_before(io, offset);
         let deleted = self.or_offline(deleted)?;

@@ -142,7 +142,16 @@ impl SnapshotWrite {
 
 impl UnifiedLog {
     /// Begins a snapshot at `offset`, where producer state ends, unless one is under way: that one is finished.
-    pub(super) fn begin_snapshot(&mut self, offset: Offset) {
+    ///
+    /// A start from it does not see the batches below it, so what else those say must be on the disk before: leader epochs
+    /// and transaction indexes. Where that fails the log can do without all three: the next start goes from an older
+    /// snapshot, or from the first segment, and finds them again. (Epochs without records were written when they began.)
+    pub(super) fn begin_snapshot(&mut self, io: &mut dyn Io, offset: Offset) {
+        if let Err(error) = self.save_epochs(io).and_then(|()| self.log.write_transactions(io)) {
+            tracing::warn!(error = because(&error), dir = %self.dir.display(), "no producer snapshot at the new segment");
+            self.snapshot_failed = true;
+            return;
+        }
         if self.snapshot_write.is_none() && self.file.snapshot(offset).is_none() && self.psm.start_snapshot()
         {
             let path = file_path(&self.dir, offset, FileKind::Snapshot);

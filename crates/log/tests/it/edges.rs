@@ -1050,3 +1050,35 @@ fn a_cut_that_fails_at_any_place_leaves_nothing_shown_that_may_be_gone() {
         assert!(shown[0] > 0 && shown[1] > 0, "{name}: {shown:?}");
     }
 }
+
+#[test]
+fn no_snapshot_is_named_by_a_start_that_could_not_write_the_leader_epochs() {
+    let mut without = 0;
+    for nth in 1..12 {
+        let mut bench = Bench::new(1);
+        bench.config.retention.ms = Some(0);
+        let mut open = bench.open_unclean();
+        for number in 0..4 {
+            let epoch = i32::try_from(number).unwrap();
+            open.replicate(placed(data(Some((5, 0, epoch)), false, 1, 10), number, epoch));
+        }
+        open.sync();
+        // The active segment is left for an empty one, and nothing is deleted yet.
+        let later = TimestampMs::new(NOW.get() + 1_000);
+        let scope = weir_log::DeletionScope::Retention;
+        open.log.delete_old_segments(&mut *open.io, later, scope, 1).unwrap();
+        assert_eq!(open.log.segments().len(), 2);
+        drop(open);
+        // Weir's own file is gone, and the checkpoint of epochs is an old one.
+        bench.disk.remove_file(&bench.side_dir.join("partition"));
+        bench.disk.write_file(&bench.path("leader-epoch-checkpoint"), b"0\n1\n0 0\n");
+        bench.disk.fail_write(nth);
+        let Ok(open) = bench.try_open(bench.options()) else { continue };
+        without += open.report.skipped.len();
+        drop(open);
+        bench.disk.fail_write(u64::MAX);
+        let open = bench.open(OpenOptions { recovery_point: offset(4), ..bench.options() });
+        assert_eq!(open.log.latest_epoch(), Some(epoch(3)), "write {nth}");
+    }
+    assert!(without > 1, "{without}");
+}

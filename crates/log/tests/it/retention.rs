@@ -495,3 +495,77 @@ fn a_log_start_that_moves_keeps_the_segments_that_a_start_would_need() {
     drop(open);
     assert_equal_state(&bench.open_unclean().producers(), &state, "reopened");
 }
+
+/// All of a log is old, and its active segment is left for a new one. A write fails somewhere on the way, the power goes at
+/// some operation behind it, and nobody has written a recovery point down, or the newest.
+#[test]
+fn the_newest_epoch_outlives_the_last_batch_that_has_it() {
+    let mut deleted = 0;
+    for with_producer in [false, true] {
+        for nth in 0..12 {
+            for op in 1..200 {
+                let bench = bench(by_time(HOUR));
+                let mut open = bench.open_unclean();
+                for number in 0..4 {
+                    let producer = with_producer.then_some((5, 0, i32::try_from(number).unwrap()));
+                    let epoch = if number < 3 { 0 } else { 7 };
+                    open.replicate(placed(data(producer, false, 1, 130), number, epoch));
+                }
+                open.sync();
+                bench.disk.fail_write(nth);
+                bench.disk.crash_at(bench.disk.op_count() + op);
+                let much_later = later(3 * HOUR);
+                for _ in 0..3 {
+                    let scope = DeletionScope::Retention;
+                    if open.log.delete_old_segments(&mut *open.io, much_later, scope, 9).is_err() {
+                        break;
+                    }
+                    open.log.finish_snapshot(&mut *open.io);
+                }
+                let is_over = !bench.disk.is_off();
+                deleted += open.log.stats().segments_deleted;
+                let recovery_point = open.log.recovery_point();
+                drop(open);
+                bench.disk.fail_write(u64::MAX);
+                bench.disk.crash(weir_segment::io::sim::CrashPolicy::DROP_ALL);
+                for recovery_point in [offset(0), recovery_point] {
+                    let again = bench.fork();
+                    let options = weir_log::OpenOptions { recovery_point, ..again.options() };
+                    let open = again.open(options);
+                    let what = format!("write {nth}, op {op}, from {recovery_point}");
+                    assert_eq!(open.log.log_end_offset(), offset(4), "{what}");
+                    assert_eq!(open.log.latest_epoch(), Some(epoch(7)), "{what}");
+                }
+                if is_over {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(deleted > 50, "{deleted}");
+}
+
+#[test]
+fn producers_of_deleted_segments_are_known_whatever_recovery_point_was_written_down() {
+    for kept in 1..5 {
+        let bench = bench(RetentionConfig::default());
+        let mut open = bench.open_unclean();
+        open.produce(data(Some((5, 0, 0)), false, 1, 130));
+        for number in 0..9 {
+            open.produce(data(Some((6, 0, number)), false, 1, 130));
+        }
+        open.sync();
+        let segments = bases(&open.log);
+        let start = offset(segments[segments.len() - kept]);
+        open.log.advance_log_start(&mut *open.io, start).unwrap();
+        assert_eq!(open.log.segments().len(), kept);
+        let state = open.producers();
+        drop(open);
+        for recovery_point in segments {
+            let again = bench.fork();
+            let options = weir_log::OpenOptions { recovery_point: offset(recovery_point), ..again.options() };
+            let what = format!("{kept} segments, from {recovery_point}");
+            assert_equal_state(&again.open(options).producers(), &state, &what);
+        }
+    }
+}
