@@ -82,6 +82,9 @@ impl BatchLookup {
     /// Cost: a walk over the records; of a compressed batch, memory for its largest record and what its codec holds.
     #[must_use]
     pub fn look(&self) -> Option<TimestampOffset> {
+        if self.next_offset <= self.first {
+            return None;
+        }
         let Ok(batch) = RecordBatch::parse_without_crc(&self.bytes) else {
             return self.look_into(&Message::parse(&self.bytes).ok()?);
         };
@@ -257,6 +260,7 @@ mod tests {
         assert_eq!(spoilt(Some(6), 20), Some((20, 9)));
         assert_eq!(spoilt(Some(6), 21), Some((21, 9)), "not below the start");
         assert_eq!(spoilt(None, 20), Some((20, 9)));
+        assert_eq!(spoilt(None, 23), None, "the whole batch lies below the start");
     }
 
     #[test]
