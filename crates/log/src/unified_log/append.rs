@@ -90,24 +90,10 @@ impl UnifiedLog {
         {
             return Err(AppendError::TransactionNotOpen { producer_id });
         }
-        let last_offset = base_offset
-            .checked_add(i64::from(batch.last_offset_delta()))
-            .ok_or(invalid(InvalidRecord::OffsetOverflow))?;
         set_base_offset(&mut records, base_offset).map_err(misplaced)?;
         set_leader_epoch(&mut records, leader_epoch).map_err(misplaced)?;
-        let bytes = records.freeze();
-        let written = self.write(io, &bytes, params.now, Some(transition))?;
-        Ok(Appended {
-            base_offset,
-            last_offset,
-            durable_at: self.log.log_end_offset(),
-            append_time,
-            duplicate: false,
-            log_start_offset: self.log_start_offset,
-            barriers: written.barriers,
-            forgotten: written.forgotten,
-            tolerated_count: written.tolerated_count,
-        })
+        let appended = self.write(io, &records.freeze(), params.now, Some(transition))?;
+        Ok(Appended { append_time, ..appended })
     }
 
     /// The answer to a batch that is in the log already.
@@ -139,7 +125,7 @@ impl UnifiedLog {
     ) -> Result<Appended, AppendError> {
         let found = gate::replicated(&bytes, params.max_leader_epoch)?;
         let log_end_offset = self.log.log_end_offset();
-        let (base_offset, last_offset) = (found.base_offset, found.last_offset);
+        let base_offset = found.base_offset;
         if base_offset < log_end_offset {
             // Kafka: Partition.appendRecordsToFollowerOrFutureReplica. The log started inside the leader's first batch.
             let empty = self.log_start_offset == log_end_offset;
@@ -156,18 +142,7 @@ impl UnifiedLog {
                 _ => AppendError::Offline,
             })?;
         }
-        let written = self.write(io, &bytes, params.now, None)?;
-        Ok(Appended {
-            base_offset,
-            last_offset,
-            durable_at: self.log.log_end_offset(),
-            append_time: None,
-            duplicate: false,
-            log_start_offset: self.log_start_offset,
-            barriers: written.barriers,
-            forgotten: written.forgotten,
-            tolerated_count: written.tolerated_count,
-        })
+        self.write(io, &bytes, params.now, None)
     }
 
     /// Hands checked batches to the log, then commits them one by one, in log order.
@@ -181,7 +156,7 @@ impl UnifiedLog {
         bytes: &Bytes,
         now: TimestampMs,
         mut checked: Option<Transition>,
-    ) -> Result<Written, AppendError> {
+    ) -> Result<Appended, AppendError> {
         let first_segment = self.log.active().base_offset();
         let end_before = self.log.log_end_offset();
         let done = match self.log.append_bytes(io, bytes.clone(), now) {
@@ -193,7 +168,17 @@ impl UnifiedLog {
             }
         };
         self.tail.push(bytes, self.log.log_end_offset());
-        let mut written = Written::default();
+        let mut appended = Appended {
+            base_offset: done.base_offset,
+            last_offset: done.last_offset,
+            durable_at: self.log.log_end_offset(),
+            append_time: None,
+            duplicate: false,
+            log_start_offset: self.log_start_offset,
+            barriers: Vec::new(),
+            forgotten: Vec::new(),
+            tolerated_count: 0,
+        };
         let mut rolled = done.rolled.iter().copied().peekable();
         let mut segment = first_segment;
         let mut rest: &[u8] = bytes;
@@ -241,17 +226,17 @@ impl UnifiedLog {
             }
             note_barrier(&applied, &mut self.file);
             self.counters.count(&applied);
-            written.tolerated_count += applied.tolerated.len();
+            appended.tolerated_count += applied.tolerated.len();
             if let Some(barrier) = applied.barrier {
-                written.barriers.push(barrier);
-                written.forgotten.push(applied.forgotten);
+                appended.barriers.push(barrier);
+                appended.forgotten.push(applied.forgotten);
             }
             self.last_batch = Some(LastBatch::of(&batch));
         }
         if !done.rolled.is_empty() {
             self.publish();
         }
-        Ok(written)
+        Ok(appended)
     }
 
     /// A segment has been left: it is synced, and `base` is where the next one begins.
@@ -281,13 +266,6 @@ impl UnifiedLog {
         // Where one append went over a segment's end, and this batch is before it, `on_roll` writes the index.
         entries.into_iter().try_for_each(|entry| self.log.append_aborted(io, segment, entry))
     }
-}
-
-#[derive(Default)]
-struct Written {
-    barriers: Vec<weir_psm::BarrierApplied>,
-    forgotten: Vec<weir_psm::Forgotten>,
-    tolerated_count: usize,
 }
 
 pub(super) fn to_u64(size: usize) -> u64 {

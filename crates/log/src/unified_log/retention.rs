@@ -30,13 +30,6 @@ pub struct Deleted {
     pub future_timestamp: Option<TimestampMs>,
 }
 
-/// Why a segment may go.
-enum Why {
-    BelowLogStart,
-    Size,
-    Time,
-}
-
 impl UnifiedLog {
     /// Moves the log start up to `offset`, and deletes the segments that lie wholly below it. A lower offset than the
     /// log start changes nothing.
@@ -134,20 +127,16 @@ impl UnifiedLog {
             if self.high_watermark < upper || (is_active && size == 0) {
                 break;
             }
-            let why = if !is_active && upper <= self.log_start_offset {
-                Why::BelowLogStart
-            } else if scope == DeletionScope::BelowLogStart {
+            let is_below = !is_active && upper <= self.log_start_offset;
+            if !is_below && scope == DeletionScope::BelowLogStart {
                 break;
-            } else if excess.is_some_and(|excess| excess > 0 && excess >= size) {
-                Why::Size
+            }
+            if is_below || excess.is_some_and(|excess| excess > 0 && excess >= size) {
+                excess = excess.map(|excess| excess.saturating_sub(size));
             } else if self.is_expired(io, base, now, &mut deleted) {
-                Why::Time
+                excess = None;
             } else {
                 break;
-            };
-            match why {
-                Why::BelowLogStart | Why::Size => excess = excess.map(|excess| excess.saturating_sub(size)),
-                Why::Time => excess = None,
             }
             if is_active {
                 let rolled = self.log.roll(io, None, now);
