@@ -398,7 +398,8 @@ async fn a_full_queue_of_syncs_keeps_no_segment_from_being_rolled() {
     let mut handles = Vec::new();
     for number in 1..=8 {
         let mut spec = spec(number);
-        spec.log.segment.segment_bytes = 1;
+        // One batch, and no second one.
+        spec.log.segment.segment_bytes = u32::try_from(batch("x").len()).unwrap();
         handles.push(open(&shards, spec).await);
     }
     disk.queue_depth(Some(1));
