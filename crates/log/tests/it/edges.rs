@@ -101,6 +101,42 @@ fn a_cut_of_which_everything_is_durable_again_is_forgotten_at_the_next() {
 }
 
 #[test]
+fn a_cut_above_one_that_is_not_made_up_for_does_not_forget_it() {
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    open.replicate(placed(plain(60, 1), 0, 0));
+    open.sync();
+    open.truncate(0);
+    open.replicate(placed(plain(10, 1), 0, 1));
+    open.replicate(placed(plain(10, 1), 10, 1));
+    open.truncate(10);
+    // A recovery point of 60 is from before the first cut: nothing is known to be synced by it.
+    assert_eq!(open.log.partition_file().effective_recovery_point(offset(60)), offset(0));
+}
+
+#[test]
+fn a_duplicate_waits_for_its_original() {
+    let mut open = Bench::new(1).open_unclean();
+    let first = open.produce(data(Some((1, 0, 0)), false, 3, 10));
+    let again = open.produce(data(Some((1, 0, 0)), false, 3, 10));
+    assert_eq!((again.duplicate, again.durable_at), (true, first.durable_at));
+    assert!(open.log.view().high_watermark < again.durable_at);
+}
+
+#[test]
+fn as_much_as_may_be_unsynced_is_taken() {
+    let batch = plain(1, 100);
+    let mut bench = Bench::new(1);
+    bench.config.max_unsynced_bytes = 2 * u64::try_from(batch.len()).unwrap();
+    let mut open = bench.open_unclean();
+    for _ in 0..2 {
+        open.produce(batch.clone());
+    }
+    let third = open.append(batch, &AppendParams::client(epoch(0), NOW));
+    assert!(matches!(third, Err(AppendError::TooMuchUnsynced { .. })), "{third:?}");
+}
+
+#[test]
 fn a_spoilt_transaction_index_is_built_again_although_a_snapshot_lies_behind_its_transactions() {
     // In the segment where the walk begins, and in one below it that is not walked.
     for segment_bytes in [1 << 20, 400] {

@@ -239,6 +239,10 @@ fn a_clients_batch_that_no_segment_has_room_for_is_refused_and_one_of_another_lo
     let Err(AppendError::RecordBatchTooLarge { size, max }) = refused else { panic!("{refused:?}") };
     assert!(is_named(size, max));
     // Of two limits the smaller one is said as Kafka says it: max.message.bytes comes first.
+    let mut config = bench.config.clone();
+    config.segment.segment_bytes += 1;
+    config.max_message_bytes = batch.len();
+    assert!(check(&batch, &config).is_ok(), "at both limits");
     let config = LogConfig { max_message_bytes: batch.len() - 2, ..bench.config.clone() };
     assert!(matches!(check(&batch, &config), Err(AppendError::RecordTooLarge { .. })));
     // Law M6, and a barrier is written whatever a segment has room for (law B11).
