@@ -110,6 +110,7 @@ async fn a_consumer_reads_the_same_from_memory_and_from_the_disk() {
             let mut request = fetch_request("t", from);
             request.topics[0].partitions[0].partition_max_bytes = 1_500;
             let records = client.fetch(&request).await.records.unwrap();
+            assert!(!records.is_empty(), "{tail}: a consumer waits at {from} for ever");
             for batch in BatchReader::new(&records) {
                 let batch = batch.unwrap();
                 assert_eq!(batch.base_offset().get(), count, "{tail}");
