@@ -264,9 +264,34 @@ impl EpochWitness {
         met.next().is_none()
     }
 
-    /// What the batches alone give.
-    pub(crate) fn cache(&self) -> &LeaderEpochCache {
-        &self.cache
+    /// The epochs that the batches give, with all that `checkpoint` says and no batch contradicts: where an epoch began
+    /// before the first batch that is left of it, and epochs of which no batch is left. Every batch was met, and the log
+    /// ends at `log_end_offset`.
+    pub(crate) fn completed_by(
+        &self,
+        checkpoint: &LeaderEpochCache,
+        log_end_offset: Offset,
+    ) -> LeaderEpochCache {
+        let mut noted = checkpoint.entries.iter().copied().peekable();
+        let mut completed = LeaderEpochCache::new();
+        let met = self.cache.entries.iter().zip(&self.floors).map(|(seen, floor)| (Some(*seen), *floor));
+        for (seen, floor) in met.chain([(None, self.end)]) {
+            let last = seen.map_or(log_end_offset, |seen| seen.start_offset);
+            let is_between = |entry: &EpochEntry| {
+                entry.start_offset <= last && floor.is_none_or(|end| entry.start_offset >= end)
+            };
+            let before = |entry: &EpochEntry| seen.is_none_or(|seen| entry.epoch < seen.epoch);
+            while let Some(entry) = noted.next_if(before) {
+                // An epoch without records, between the batches of its neighbours.
+                if is_between(&entry) {
+                    completed.assign(entry.epoch, entry.start_offset);
+                }
+            }
+            let Some(seen) = seen else { break };
+            let same = noted.next_if(|entry| entry.epoch == seen.epoch).filter(is_between);
+            completed.assign(seen.epoch, same.map_or(seen.start_offset, |entry| entry.start_offset));
+        }
+        completed
     }
 
     /// The epochs met, to be added to a checkpoint that lags behind.

@@ -635,16 +635,9 @@ impl<'a> Load<'a> {
         if !whole {
             return None;
         }
-        let mut epochs = replay.witness.cache().clone();
-        // No batch says anything of an epoch that has none, so the checkpoint's word for one at the log end stands.
-        let newest = self.known.epochs.as_ref().and_then(|known| {
-            known.entries().iter().rfind(|entry| entry.start_offset <= log_end_offset).copied()
-        });
-        if let Some(newest) = newest.filter(|newest| newest.start_offset == log_end_offset)
-            && epochs.latest().is_none_or(|latest| newest.epoch > latest.epoch)
-        {
-            epochs.assign(newest.epoch, log_end_offset);
-        }
+        let nothing = LeaderEpochCache::new();
+        let known = self.known.epochs.as_ref().unwrap_or(&nothing);
+        let mut epochs = replay.witness.completed_by(known, log_end_offset);
         epochs.truncate_from_start(start);
         // Of messages alone there is no epoch, and a checkpoint that says so saves the next start this walk.
         let is_empty = epochs.entries().is_empty() && replay.last_batch.is_none();

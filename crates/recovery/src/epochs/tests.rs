@@ -152,3 +152,37 @@ fn a_checkpoint_that_forgot_what_lies_below_the_log_start_agrees() {
     assert!(!witness.agrees_with(&cache(&[(6, 60)]), offset(45)));
     assert!(witness.agrees_with(&cache(&[(6, 61)]), offset(61)));
 }
+
+#[test]
+fn what_a_checkpoint_says_and_no_batch_contradicts_is_kept() {
+    let mut witness = EpochWitness::default();
+    for (e, base, next) in [(1, 100, 120), (2, 120, 140), (3, 140, 160), (5, 170, 180)] {
+        witness.observe(LeaderEpoch::new(e), offset(base), offset(next));
+    }
+    let completed = |known: &[(i32, i64)]| pairs(&witness.completed_by(&cache(known), offset(200)));
+    let of_batches = [(1, 100), (2, 120), (3, 140), (5, 170)];
+    assert_eq!(completed(&[]), of_batches);
+    // It forgot what lay below a log start of 150, and knows that an epoch began in a gap.
+    assert_eq!(completed(&[(3, 150), (5, 160)]), [(1, 100), (2, 120), (3, 140), (5, 160)]);
+    // Epochs without records: in the gap, at the next one's start, behind the last batch.
+    assert_eq!(
+        completed(&[(3, 150), (4, 165), (7, 180), (8, 200)]),
+        [(1, 100), (2, 120), (3, 140), (4, 165), (5, 170), (7, 180), (8, 200)]
+    );
+    assert_eq!(completed(&[(4, 170)]), of_batches);
+    // Before the first batch.
+    assert_eq!(completed(&[(0, 50), (1, 90)])[..2], [(0, 50), (1, 90)]);
+    // What a batch contradicts, or what lies above the log end, is not.
+    for wrong in [
+        &[(1, 101)][..],
+        &[(2, 119)],
+        &[(2, 121)],
+        &[(4, 159)],
+        &[(4, 171)],
+        &[(5, 159)],
+        &[(7, 179)],
+        &[(7, 201)],
+    ] {
+        assert_eq!(completed(wrong), of_batches, "{wrong:?}");
+    }
+}

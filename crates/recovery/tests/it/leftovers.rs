@@ -312,6 +312,34 @@ fn an_epoch_checkpoint_of_any_bytes_gives_the_epochs_of_the_log() {
     }
 }
 
+#[test]
+fn a_forgotten_log_start_moves_no_epoch_over_a_gap() {
+    let disk = SimDisk::new(1);
+    // Epoch 2 began at 20, and its first batch that is left stands at 24; epoch 3 has none; epoch 4 began at 30.
+    write_segments(
+        &disk,
+        &[
+            vec![placed(plain(10, 5), 0, 0), placed(plain(10, 5), 10, 1)],
+            vec![placed(plain(2, 5), 24, 2), placed(plain(2, 5), 32, 4)],
+        ],
+    );
+    let path = Path::new(DIR).join("leader-epoch-checkpoint");
+    disk.write_file(&path, b"0\n5\n0 0\n1 10\n2 20\n3 28\n4 30\n");
+    let epochs = |log_start: i64| {
+        let (loaded, _) =
+            load(&disk, &RecoveryConfig { log_start_offset: offset(log_start), ..config() }).unwrap();
+        let pair = |e: &weir_recovery::EpochEntry| (e.epoch.get(), e.start_offset.get());
+        loaded.epochs.entries().iter().map(pair).collect::<Vec<_>>()
+    };
+    assert_eq!(epochs(15), [(1, 15), (2, 20), (3, 28), (4, 30)]);
+    assert_eq!(
+        epochs(0),
+        [(0, 0), (1, 10), (2, 20), (3, 28), (4, 30)],
+        "the checkpoint of the log start is lost"
+    );
+    assert_eq!(epochs(0), [(0, 0), (1, 10), (2, 20), (3, 28), (4, 30)]);
+}
+
 /// One record of each of some transactions, every second one aborted; a segment for each four offsets.
 fn aborted_transactions(disk: &SimDisk) {
     let marker = |base: i64, commit: bool| {
