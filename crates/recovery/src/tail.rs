@@ -23,15 +23,27 @@
 //! | last | at or above it | more candidates than the work limit allows to check | [`TailVerdict::Corrupt`] | stops |
 //!
 //! *A sector of the place* is an aligned run of 512 bytes between the place and the first valid batch behind it, or the
-//! rest of the sector in which the place starts if that is 17 bytes or more (a batch may begin with 16 zeros), or all
-//! that lies between the place and the valid batch. Such a run of zeros is what a write leaves that did not land while
-//! a later one did. No sync covered it, or it would be there, so nothing behind it was
-//! acknowledged either: a sync that covered the later write covers the earlier one too. A disk that lied about a sync
-//! looks the same, therefore the bytes are archived before they are cut.
+//! rest of the sector in which the place starts if no batch begins with so many zeros, or all that lies between the place
+//! and the valid batch. Such a run of zeros is what a write leaves that did not land while a later one did. No sync
+//! covered it, or it would be there, so nothing behind it was acknowledged either: a sync that covered the later write
+//! covers the earlier one too. A disk that lied about a sync looks the same, therefore the bytes are archived before they
+//! are cut.
+//!
+//! *No batch begins with so many zeros* if at least two bits of it are missing that must be there: those of the offset
+//! expected at the place, the length from 12 bytes on, the magic from 17 on. Where fewer than 8 bytes are left in the
+//! sector, the rest of the offset must stand in the next one.
+//!
+//! A batch may hold a sector of zeros and be rotten elsewhere: if one flipped bit is all that is wrong with what lies
+//! between the place and the valid batch, it is no lost write.
+//!
+//! Zeros that end with a sector and begin inside a batch show nothing: records hold as many. So a write that was cut short
+//! inside a sector, of which the rest never landed while a later write did, is called corrupt. The file systems of Linux
+//! cut a write short between two pages, if at all.
 //!
 //! A write that did not land whole leaves no batch with the right CRC. One of a lower offset at the place says that the
 //! base offset of a batch in front of it rotted upward, or its own downward: it lies outside the CRC, and what follows was
-//! acknowledged. Lower offsets further behind are what an older file left on the disk, and say nothing.
+//! acknowledged. Only where a sector ends inside its offset, and no batch begins with so many zeros, that sector did not
+//! land. Lower offsets further behind are what an older file left on the disk, and say nothing.
 //!
 //! Kafka cuts in every one of these cases. Where the answers differ, ours is the stricter one.
 //!
@@ -45,13 +57,17 @@ use weir_format::Offset;
 
 /// The unit in which disks lose writes.
 const SECTOR_SIZE: u64 = 512;
-/// A batch may begin with this many zeros less one: its magic is the first byte that is never zero. The rest of a
-/// sector says nothing if it is shorter, since a flipped bit elsewhere would look the same.
-const LONGEST_ZERO_PREFIX: u64 = 17;
+/// Where the length and the magic of a batch end: from so many zeros on they are among what is missing.
+const LENGTH_END: u64 = 12;
+const MAGIC_END: u64 = 17;
 /// How much is read at a time.
 const WINDOW_SIZE: usize = 1 << 20;
 /// Magic-2 header size: nothing shorter can be a batch.
 const HEADER_SIZE: usize = weir_format::HEADER_SIZE;
+/// The CRC of a batch covers it from here on.
+const CRC_FROM: u64 = 21;
+/// The polynomial of CRC-32C, its bits reversed.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// Smallest frame of the old formats: offset, size, CRC, magic, attributes, key and value length.
 const OLD_FRAME_MIN: usize = 26;
 
@@ -193,10 +209,12 @@ pub fn judge_tail<R: TailRead>(file: &mut R, place: &InvalidPlace) -> Result<Tai
         if found.exhausted {
             return Ok(corrupt(CorruptReason::Undecided));
         }
-        let is_whole = is_whole_batch(file, place, data_end)?;
+        let border = next_border(place.position);
+        let is_whole = is_whole_batch(file, place, data_end)?
+            && (border > data_end || !is_beginning_lost(file, place, border)?);
         return Ok(if is_whole { corrupt(CorruptReason::LowerOffset) } else { TailVerdict::Torn });
     };
-    match lost_write(file, place.position, behind.position)? {
+    match lost_write(file, place, behind.position)? {
         None => Ok(corrupt(CorruptReason::ValidBatchBehind)),
         Some(_) if data_end.max(behind.end_position) - place.position > place.max_unsynced => {
             Ok(corrupt(CorruptReason::TooMuchBehindHole))
@@ -247,21 +265,96 @@ pub(crate) fn data_end<R: TailRead>(file: &mut R, position: u64) -> Result<u64, 
 }
 
 /// The first run of zeros between the place and the first valid batch behind it that shows a write that did not land.
-fn lost_write<R: TailRead>(file: &mut R, place: u64, valid_at: u64) -> Result<Option<u64>, R::Error> {
-    if valid_at - place >= to_u64(HEADER_SIZE) && zeros_until(file, place, valid_at)? {
-        return Ok(Some(place));
+fn lost_write<R: TailRead>(
+    file: &mut R,
+    place: &InvalidPlace,
+    valid_at: u64,
+) -> Result<Option<u64>, R::Error> {
+    let position = place.position;
+    if valid_at - position >= to_u64(HEADER_SIZE) && zeros_until(file, position, valid_at)? {
+        return Ok(Some(position));
     }
-    let mut at = place;
-    loop {
-        let sector_end = (at / SECTOR_SIZE + 1) * SECTOR_SIZE;
-        if sector_end > valid_at {
-            return Ok(None);
-        }
-        if sector_end - at >= LONGEST_ZERO_PREFIX && zeros_until(file, at, sector_end)? {
-            return Ok(Some(at));
-        }
-        at = sector_end;
+    let mut at = next_border(position);
+    if at <= valid_at && is_beginning_lost(file, place, at)? {
+        return Ok(Some(position));
     }
+    while at + SECTOR_SIZE <= valid_at {
+        if zeros_until(file, at, at + SECTOR_SIZE)? {
+            return Ok((!is_one_bit_wrong(file, place, valid_at)?).then_some(at));
+        }
+        at += SECTOR_SIZE;
+    }
+    Ok(None)
+}
+
+/// Where the sector of a byte ends.
+fn next_border(position: u64) -> u64 {
+    (position / SECTOR_SIZE + 1) * SECTOR_SIZE
+}
+
+/// Whether the rest of the sector in which the place starts is zeros where a batch cannot have had so many.
+///
+/// One missing bit may be a flipped one, so at least two are asked for.
+fn is_beginning_lost<R: TailRead>(
+    file: &mut R,
+    place: &InvalidPlace,
+    sector_end: u64,
+) -> Result<bool, R::Error> {
+    let zeros = sector_end - place.position;
+    if !zeros_until(file, place.position, sector_end)? {
+        return Ok(false);
+    }
+    let expected = place.next_offset.get().to_be_bytes();
+    let of_offset = usize::try_from(zeros).unwrap_or(usize::MAX).min(expected.len());
+    let (lost, landed) = expected.split_at(of_offset);
+    let missing = lost.iter().map(|byte| byte.count_ones()).sum::<u32>()
+        + u32::from(zeros >= LENGTH_END)
+        + u32::from(zeros >= MAGIC_END);
+    let mut rest = vec![0; landed.len()];
+    if to_u64(rest.len()) > file.size() - sector_end {
+        return Ok(false);
+    }
+    file.read_at(sector_end, &mut rest)?;
+    Ok(missing >= 2 && rest == landed)
+}
+
+/// Whether one flipped bit explains that no valid batch stands at the place, with a valid one right behind it or with the
+/// length that it claims.
+fn is_one_bit_wrong<R: TailRead>(
+    file: &mut R,
+    place: &InvalidPlace,
+    valid_at: u64,
+) -> Result<bool, R::Error> {
+    let most = (file.size() - place.position).min(place.max_unsynced);
+    if most < to_u64(HEADER_SIZE) {
+        return Ok(false);
+    }
+    let mut header = [0; HEADER_SIZE];
+    file.read_at(place.position, &mut header)?;
+    let until_valid = valid_at - place.position;
+    let claimed = u64::try_from(be_i32(&header, 8)).map_or(until_valid, |length| length + 12);
+    let other = (claimed != until_valid).then_some(claimed);
+    for size in [until_valid].into_iter().chain(other) {
+        if !(to_u64(HEADER_SIZE)..=most).contains(&size) {
+            continue;
+        }
+        let (from, end) = (place.position + CRC_FROM, place.position + size);
+        let crc = crc(file, crc_fast::CrcAlgorithm::Crc32Iscsi, from, end)?;
+        let wrong = u32::try_from(crc).expect("a 32-bit CRC fits 32 bits") ^ be_u32(&header, 17);
+        // Outside of what the CRC covers, or in the CRC itself.
+        if wrong == 0 || wrong.is_power_of_two() {
+            return Ok(true);
+        }
+        // A CRC is linear: what a flipped bit changes in it follows from how many bits come behind alone.
+        let mut state = wrong;
+        for _ in 0..(size - CRC_FROM) * 8 {
+            state = if state >> 31 == 1 { (state ^ POLYNOMIAL) << 1 | 1 } else { state << 1 };
+            if state == 1 {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 fn window_size(bytes: u64) -> usize {

@@ -416,6 +416,33 @@ fn r8_bytes_behind_a_lost_write_are_archived_before_they_are_cut() {
 }
 
 #[test]
+fn r8_a_group_that_lost_the_sector_in_which_it_began_is_cut_wherever_in_it_that_was() {
+    let base = 0x3_0203;
+    let mut holes = 0;
+    for rest in 1..=20 {
+        for seed in 0..30 {
+            let bench = Bench::new(seed);
+            let mut open = bench.open_unclean();
+            let empty = placed(plain(1, 300), base - 1, 0).len() - 300;
+            open.replicate(placed(plain(1, 1024 - rest - empty), base - 1, 0));
+            open.sync();
+            // Two batches by one write, of which the first begins with the last bytes of a sector.
+            open.replicate(placed(plain(1, 700), base, 0));
+            open.replicate(placed(plain(1, 700), base + 1, 0));
+            open.settle();
+            let whole = bench.log_bytes();
+            drop(open);
+            bench.disk.crash(CrashPolicy { data: DataFate::Mixed, names: NameFate::Kept });
+            let mut open = bench.open_unclean();
+            let found = open.read_all(Isolation::Uncommitted);
+            assert!(found.len() >= 1024 - rest && found == whole[..found.len()], "{rest} {seed}");
+            holes += open.report.cuts.iter().filter(|cut| matches!(cut.kind, CutKind::Hole { .. })).count();
+        }
+    }
+    assert!(holes >= 10, "{holes}");
+}
+
+#[test]
 fn r8_a_batch_that_goes_back_or_a_compressed_control_batch_is_not_taken() {
     let compressed_control = {
         let mut batch = BytesMut::from(&placed(barrier(), 1, 0)[..]);

@@ -201,6 +201,110 @@ fn the_zeros_that_a_batch_begins_with_are_not_a_hole() {
     assert_eq!(corrupt(case.judge()).0, CorruptReason::ValidBatchBehind);
 }
 
+/// A batch at `base` whose first `lost` bytes end a sector, behind another one, and one more behind it; where it starts.
+fn at_the_end_of_a_sector(base: i64, lost: usize, size: usize) -> (Vec<u8>, usize) {
+    // Two varints are a byte longer than those of an empty batch.
+    let front = batch(base - 1, 1024 - lost - batch(base - 1, 0).len() - 2);
+    assert_eq!(front.len(), 1024 - lost);
+    let place = front.len();
+    ([front, batch(base, size), batch(base + 1, 10)].concat(), place)
+}
+
+fn judge_at(bytes: &[u8], place: usize, next_offset: i64) -> TailVerdict {
+    let (front, behind) = bytes.split_at(place);
+    Case { next_offset, ..Case::last(front.to_vec(), behind.to_vec()) }.judge()
+}
+
+#[test]
+fn a_write_whose_first_sector_did_not_land_is_a_hole_wherever_in_it_the_write_began() {
+    for base in [4, 0x13, 0x1_0203, 0x0605_0403_0201, 3 << 48] {
+        for lost in 1..=40 {
+            let (mut bytes, place) = at_the_end_of_a_sector(base, lost, 900);
+            bytes[place..1024].fill(0);
+            // The offset's upper bytes may be zeros anyway, and one missing bit may as well be a flipped one.
+            let of_offset = (base.cast_unsigned() >> (64 - 8 * lost.min(8))).count_ones();
+            let verdict = judge_at(&bytes, place, base);
+            // With nothing behind it, it may have the right CRC, and is torn all the same.
+            let alone = judge_at(&bytes[..bytes.len() - batch(base + 1, 10).len()], place, base);
+            match (of_offset, lost) {
+                (0, ..8) => {}
+                (1, ..11) => assert_eq!(corrupt(alone).0, CorruptReason::LowerOffset, "{base:#x} {lost}"),
+                _ => assert_eq!(alone, TailVerdict::Torn, "{base:#x} {lost}"),
+            }
+            match (of_offset, lost) {
+                (0, ..8) => assert!(weir_format::RecordBatch::parse(&bytes[place..]).is_ok()),
+                (1, ..12) => {
+                    assert_eq!(corrupt(verdict).0, CorruptReason::ValidBatchBehind, "{base:#x} {lost}")
+                }
+                _ => match verdict {
+                    TailVerdict::Hole { zeros_at, behind } => {
+                        let found = (zeros_at, behind.base_offset.get());
+                        assert_eq!(found, (place as u64, base + 1), "{base:#x} {lost}");
+                    }
+                    other => panic!("{base:#x}, {lost} bytes in the first sector: {other:?}"),
+                },
+            }
+        }
+    }
+}
+
+#[test]
+fn no_flipped_bit_at_the_end_of_a_sector_looks_like_a_lost_write() {
+    for base in [16, 0x13, 0x1_0203] {
+        for lost in [1, 5, 6, 7, 8, 11, 12, 16, 17] {
+            let (good, place) = at_the_end_of_a_sector(base, lost, 900);
+            for bit in 0..61 * 8 {
+                let mut bytes = good.clone();
+                bytes[place + bit / 8] ^= 1 << (bit % 8);
+                let verdict = judge_at(&bytes, place, base);
+                assert!(
+                    !matches!(verdict, TailVerdict::Hole { .. }),
+                    "{base:#x} {lost} bit {bit}: {verdict:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_goes_back_at_the_end_of_a_sector_is_no_lost_write() {
+    // The upper bytes of its offset are zeros and end the sector, but the rest is not that of the offset expected.
+    let (bytes, place) = at_the_end_of_a_sector(5, 6, 900);
+    assert!(bytes[place..1024].iter().all(|byte| *byte == 0));
+    let behind = [&bytes[..bytes.len() - batch(6, 10).len()], &batch(0x3_0204, 10)[..]].concat();
+    assert_eq!(corrupt(judge_at(&behind, place, 0x3_0203)).0, CorruptReason::ValidBatchBehind);
+}
+
+#[test]
+fn a_flipped_bit_in_a_batch_that_holds_sectors_of_zeros_is_corruption() {
+    let record = TimestampMs::new(1);
+    let value = [&[b'v'; 300][..], &[0; 3000], &[b'v'; 900]].concat();
+    let good = BatchBuilder::new().base_offset(offset(1)).record(record, None, Some(&value)).build().unwrap();
+    let size = good.len();
+    for bit in (0..61 * 8).chain((61 * 8..size * 8).step_by(97)) {
+        let mut flipped = good.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        if weir_format::RecordBatch::parse(&flipped).is_ok() {
+            continue;
+        }
+        let case = Case::last(batch(0, 10), [flipped, batch(2, 600)].concat());
+        assert_eq!(corrupt(case.judge()).0, CorruptReason::ValidBatchBehind, "bit {bit}");
+    }
+    // Of a write that lost a sector with something in it, more is wrong than one bit.
+    let front = batch(0, 10);
+    let mut holes = 0;
+    for border in (512 - front.len()..size - 512).step_by(512) {
+        let mut torn = good.to_vec();
+        torn[border..border + 512].fill(0);
+        if torn != good {
+            holes += 1;
+            let verdict = Case::last(front.clone(), [torn, batch(2, 600)].concat()).judge();
+            assert!(matches!(verdict, TailVerdict::Hole { .. }), "{border}: {verdict:?}");
+        }
+    }
+    assert!(holes > 0);
+}
+
 #[test]
 fn a_hole_with_more_behind_it_than_may_be_unsynced_is_corruption() {
     let mut case = Case::last(batch(0, 10), [vec![0; 600], batch(3, 1000)].concat());
