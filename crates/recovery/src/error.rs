@@ -31,8 +31,8 @@ pub enum LoadError {
         /// The path.
         path: PathBuf,
     },
-    /// A directory has the name of a segment. Nothing was changed; put it aside.
-    #[error("{} is a directory, where the log of a segment should be", path.display())]
+    /// A directory or a pipe has the name of a file that a load reads. Nothing was changed.
+    #[error("{} is not a regular file: move it out of the partition's directory, and start again", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,

@@ -1,6 +1,7 @@
 //! What interrupted operations left in a partition's directory, and what belongs there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use weir_format::Offset;
@@ -51,29 +52,42 @@ pub(crate) fn settle(
     let mut swaps: Vec<(SegmentFileName, PathBuf)> = Vec::new();
     let mut first_cleaned: Option<Offset> = None;
     for path in io.list(dir)? {
-        let is_temporary = is_temporary(&path);
-        let name = SegmentFileName::of(&path).filter(|name| name.stage != Stage::Live);
-        if (!is_temporary && name.is_none()) || is_dir(io, &path)? {
+        let name = SegmentFileName::of(&path);
+        let is_read = name.is_some_and(|name| path == file_path(dir, name.base_offset, name.kind))
+            || path == dir.join(LEADER_EPOCH_CHECKPOINT);
+        let name = name.filter(|name| name.stage != Stage::Live);
+        if !is_read && name.is_none() && !is_temporary(&path) {
             continue;
         }
-        let Some(name) = name else {
-            dropped.push(path);
-            continue;
-        };
-        match name.stage {
-            Stage::Live => {}
-            Stage::Deleted => dropped.push(path),
-            Stage::Cleaned => {
-                first_cleaned =
-                    Some(first_cleaned.map_or(name.base_offset, |first| first.min(name.base_offset)));
-                dropped.push(path);
-            }
-            Stage::Swap => swaps.push((name, path)),
+        // A pipe would be waited for. What is gone by now is missed when it is opened.
+        match io.metadata(&path)? {
+            Some(metadata) if metadata.is_file => {}
+            Some(_) if is_read => return Err(LoadError::NotAFile { path }),
+            _ => continue,
+        }
+        match name {
+            None if is_read => {}
+            None => dropped.push(path),
+            Some(name) => match name.stage {
+                Stage::Live => {}
+                Stage::Deleted => dropped.push(path),
+                Stage::Cleaned => {
+                    first_cleaned =
+                        Some(first_cleaned.map_or(name.base_offset, |first| first.min(name.base_offset)));
+                    dropped.push(path);
+                }
+                Stage::Swap => swaps.push((name, path)),
+            },
         }
     }
     // Kafka (KAFKA-6264): such a swap is part of a split that was not finished; its source is still there.
     let (dropped_swaps, swaps): (Vec<_>, Vec<_>) =
         swaps.into_iter().partition(|(name, _)| first_cleaned.is_some_and(|first| name.base_offset >= first));
+    // Nothing is touched before all of them are known to be whole.
+    let mut replaced = Vec::new();
+    for (name, path) in swaps.iter().filter(|(name, _)| name.kind == FileKind::Log) {
+        replaced.push(name.base_offset..end_of_swap(io, path, name.base_offset)?);
+    }
     for (_, path) in dropped_swaps {
         io.remove(&path)?;
         leftovers.push(Leftover { file: path, finished: false });
@@ -86,7 +100,7 @@ pub(crate) fn settle(
         io.remove(&path)?;
         leftovers.push(Leftover { file: path, finished: false });
     }
-    finish_swaps(io, dir, &swaps, leftovers)?;
+    finish_swaps(io, dir, &swaps, &replaced, leftovers)?;
     let changed = !leftovers.is_empty();
     let directory = scan(io, dir, leftovers)?;
     if changed || !leftovers.is_empty() {
@@ -111,25 +125,21 @@ fn is_dir(io: &mut dyn Io, path: &Path) -> Result<bool, IoError> {
     Ok(io.metadata(path)?.is_some_and(|metadata| metadata.is_dir))
 }
 
-/// Puts finished swaps in place of the segments that they replace.
+/// Puts finished swaps in place of the segments that they replace: those that begin among the offsets of one of them.
 fn finish_swaps(
     io: &mut dyn Io,
     dir: &Path,
     swaps: &[(SegmentFileName, PathBuf)],
+    replaced: &[Range<Offset>],
     leftovers: &mut Vec<Leftover>,
 ) -> Result<(), LoadError> {
-    let mut replaced: Option<(Offset, Offset)> = None;
-    for (name, path) in swaps.iter().filter(|(name, _)| name.kind == FileKind::Log) {
-        let end = end_of_swap(io, path, name.base_offset)?;
-        replaced = Some(match replaced {
-            None => (name.base_offset, end),
-            Some((from, to)) => (from.min(name.base_offset), to.max(end)),
-        });
-    }
-    if let Some((from, to)) = replaced {
+    if !replaced.is_empty() {
         for path in io.list(dir)? {
-            let Some(name) = SegmentFileName::of(&path) else { continue };
-            if name.stage == Stage::Live && name.base_offset >= from && name.base_offset < to {
+            let Some(name) = SegmentFileName::of(&path).filter(|name| name.stage == Stage::Live) else {
+                continue;
+            };
+            // Not what lies between two of them: a segment is split in two without a gap, and else there is only one.
+            if replaced.iter().any(|offsets| offsets.contains(&name.base_offset)) {
                 io.remove(&path)?;
             }
         }
@@ -211,9 +221,6 @@ fn scan(io: &mut dyn Io, dir: &Path, leftovers: &mut Vec<Leftover>) -> Result<Di
         };
         match name.kind {
             FileKind::Log => {
-                if is_dir(io, &path)? {
-                    return Err(LoadError::NotAFile { path });
-                }
                 directory.segments.insert(name.base_offset);
             }
             FileKind::Snapshot => {

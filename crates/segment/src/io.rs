@@ -329,6 +329,8 @@ pub enum Wait {
 pub struct Metadata {
     /// Whether it is a directory.
     pub is_dir: bool,
+    /// Whether it is a regular file: bytes that stay. To open a pipe may wait for ever.
+    pub is_file: bool,
     /// Size in bytes (0 for a directory).
     pub size: u64,
     /// When it was last modified, in milliseconds since 1970, where known.

@@ -151,7 +151,7 @@ impl LocalLog {
             match (name.stage, name.kind) {
                 // Nobody's: a segment is a file.
                 (Stage::Deleted | Stage::Cleaned | Stage::Swap, _)
-                    if io.metadata(&path)?.is_some_and(|metadata| metadata.is_dir) => {}
+                    if io.metadata(&path)?.is_some_and(|metadata| !metadata.is_file) => {}
                 (Stage::Deleted | Stage::Cleaned, _) => io.remove(&path)?,
                 (Stage::Swap, _) => return Err(SegmentError::UnfinishedSwap { path }),
                 (Stage::Live, FileKind::Log) => {

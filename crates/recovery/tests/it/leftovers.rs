@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use weir_format::{BatchReader, RecordBatch};
 use weir_recovery::{ForeignFile, LoadError, NoSnapshot, ProducerStateSource, RecoveryConfig};
+use weir_segment::io::pwrite::{PwriteConfig, PwriteIo};
 use weir_segment::io::sim::SimDisk;
 
 use super::support::*;
@@ -162,10 +163,71 @@ fn a_spoilt_swap_is_corruption_and_nothing_is_replaced() {
     let mut swap = placed(plain(1, 30), 0, 0);
     swap[70] ^= 1;
     disk.write_file(&file(0, "log.swap"), &swap);
+    // What would be dropped stays as well.
+    disk.write_file(&file(9, "log.cleaned"), b"x");
+    disk.write_file(&file(9, "log.deleted"), b"x");
+    disk.write_file(&file(9, "index"), b"x");
     let before = disk.contents();
     let Err(LoadError::Corrupt(corruption)) = load(&disk, &config()) else { panic!("it was loaded") };
     assert_eq!((corruption.file, corruption.position), (file(0, "log.swap"), 0));
     assert_eq!(disk.contents(), before);
+}
+
+#[test]
+fn a_replacement_takes_no_segment_that_lies_between_what_it_replaces() {
+    let disk = SimDisk::new(1);
+    let batch = |base: i64, count: usize| placed(plain(count, 30), base, 0);
+    write_segments(&disk, &[vec![batch(0, 10)], vec![batch(10, 10)], vec![batch(20, 10)]]);
+    disk.write_file(&file(0, "log.swap"), &batch(0, 1));
+    disk.write_file(&file(20, "log.swap"), &batch(20, 1));
+    let expected: Vec<i64> = [0].into_iter().chain(10..20).chain([20]).collect();
+    assert_eq!(records(&disk), expected);
+    assert_eq!(disk.read_file(&log_path(10)), Some(batch(10, 10)));
+}
+
+#[test]
+fn what_is_no_regular_file_under_a_name_that_is_read_is_said_and_not_waited_for() {
+    let names = ["log", "index", "timeindex", "txnindex", "snapshot"].map(|kind| file(0, kind));
+    let checkpoint = Path::new(DIR).join("leader-epoch-checkpoint");
+    for path in names.into_iter().chain([checkpoint]) {
+        let disk = SimDisk::new(1);
+        disk.write_file(&log_path(7), &placed(plain(1, 30), 7, 0));
+        disk.write_file(&path.join("x"), b"");
+        disk.write_file(&file(9, "log.deleted"), b"x");
+        let before = disk.contents();
+        let refused = load(&disk, &config());
+        assert!(
+            matches!(&refused, Err(LoadError::NotAFile { path: said }) if *said == path),
+            "{}",
+            path.display()
+        );
+        assert_eq!(disk.contents(), before);
+    }
+    // Pipes, which have no end.
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("t-0");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("00000000000000000000.log"), placed(plain(1, 30), 0, 0)).unwrap();
+    let pipe = |name: &str| {
+        let path = dir.join(name);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
+    };
+    let config = RecoveryConfig { side_dir: folder.path().join("side"), ..config() };
+    let load = || weir_recovery::LogLoader::load(&mut PwriteIo::new(PwriteConfig::default()), &dir, &config);
+    // One that is not read is left alone.
+    for name in ["pipe", "00000000000000000005.log.swap", "00000000000000000005.log.deleted"] {
+        pipe(name);
+    }
+    let (_, report) = load().unwrap();
+    assert_eq!(report.foreign_count, 3);
+    for name in ["00000000000000000001.log", "00000000000000000000.index", "leader-epoch-checkpoint"] {
+        let _ = std::fs::remove_file(dir.join(name));
+        let path = pipe(name);
+        let refused = load().map(|(_, report)| report);
+        assert!(matches!(&refused, Err(LoadError::NotAFile { path: said }) if *said == path), "{refused:?}");
+        std::fs::remove_file(path).unwrap();
+    }
 }
 
 #[test]

@@ -41,6 +41,7 @@ pub(super) fn metadata(path: &Path) -> Result<Option<Metadata>, IoError> {
             let is_dir = metadata.is_dir();
             Ok(Some(Metadata {
                 is_dir,
+                is_file: metadata.is_file(),
                 size: if is_dir { 0 } else { metadata.len() },
                 modified_ms: since.and_then(|since| i64::try_from(since.as_millis()).ok()),
             }))

@@ -312,7 +312,7 @@ impl Io for OverlayIo<'_> {
 
     fn metadata(&mut self, path: &Path) -> Result<Option<Metadata>, IoError> {
         if self.dirs.contains(path) {
-            return Ok(Some(Metadata { is_dir: true, size: 0, modified_ms: None }));
+            return Ok(Some(Metadata { is_dir: true, is_file: false, size: 0, modified_ms: None }));
         }
         match self.find(path)? {
             Some(file) => {
@@ -320,7 +320,7 @@ impl Io for OverlayIo<'_> {
                     Some(File::Base { modified_ms, .. }) => *modified_ms,
                     _ => None,
                 };
-                Ok(Some(Metadata { is_dir: false, size: self.size(file), modified_ms }))
+                Ok(Some(Metadata { is_dir: false, is_file: true, size: self.size(file), modified_ms }))
             }
             None if self.names.contains_key(path) => Ok(None),
             None => self.base.metadata(path),

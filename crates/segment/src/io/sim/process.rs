@@ -335,9 +335,12 @@ impl Io for SimIo {
         let state = self.running(Operation::Metadata, path)?;
         Ok(match state.entry(path) {
             None => None,
-            Some(Entry::Dir(_)) => Some(Metadata { is_dir: true, size: 0, modified_ms: None }),
+            Some(Entry::Dir(_)) => {
+                Some(Metadata { is_dir: true, is_file: false, size: 0, modified_ms: None })
+            }
             Some(Entry::File(inode)) => state.inodes.get(&inode).map(|inode| Metadata {
                 is_dir: false,
+                is_file: true,
                 size: size_of(inode.live()),
                 modified_ms: i64::try_from(inode.modified_ns / 1_000_000).ok(),
             }),
