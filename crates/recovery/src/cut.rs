@@ -36,10 +36,11 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use weir_format::{Codec, Offset};
 use weir_segment::TransactionIndex;
-use weir_segment::io::durable::{self, TEMPORARY_SUFFIX};
+use weir_segment::io::durable;
 use weir_segment::io::{BLOCK_SIZE, FileId, Io, IoError, Open, SyncKind, exact};
 use weir_segment::layout::{FileKind, LEADER_EPOCH_CHECKPOINT, SegmentFileName, Stage, file_path};
 
+use crate::archive;
 use crate::epochs::LeaderEpochCache;
 use crate::error::Invalid;
 use crate::messages::messages;
@@ -48,7 +49,7 @@ use crate::replay::{Bounds, next_of};
 use crate::snapshots;
 use crate::tail::{self, Contents};
 use crate::walk::{FileView, Frame, Walker};
-use crate::watch::{Meter, Phase, STEP, Stop, Watch};
+use crate::watch::{Meter, Phase, Stop, Watch};
 
 /// The most that is read of a leader-epoch checkpoint or a transaction index.
 const SMALL_FILE_LIMIT: usize = 256 << 20;
@@ -301,7 +302,7 @@ pub fn plan(
         let looked = reading(io, &file, |io, id| {
             look_at_piece(FileView { io, file: id, size }, position, next_offset, &mut meter)
         })?;
-        let name = |crc| config.side_dir.join(format!("cut-{:020}-{position}-{crc:08x}.log", base.get()));
+        let name = |crc| archive::path_of(&config.side_dir, base, position, crc);
         if plan.invalid.is_none()
             && let Some((position, found)) = looked.invalid
         {
@@ -564,37 +565,11 @@ fn copy(
     size: u64,
     meter: &mut Meter<'_>,
 ) -> Result<(), CutError> {
-    let mut temporary = to.as_os_str().to_owned();
-    temporary.push(TEMPORARY_SUFFIX);
-    let temporary = PathBuf::from(temporary);
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    reading(io, &piece.file, |io, from| {
-        let into = io.open(&temporary, Open::CreateOrOpen)?;
-        let mut write = || -> Result<(), CutError> {
-            io.truncate(into, 0)?;
-            let mut done = 0;
-            while done < size {
-                let part = usize::try_from((size - done).min(STEP)).unwrap_or(usize::MAX);
-                let bytes = exact::read_exact(io, from, piece.position + done, part)?.freeze();
-                digest.update(&bytes);
-                exact::write_all(io, into, done, bytes)?;
-                done += u64::try_from(part).unwrap_or(u64::MAX);
-                meter.add(u64::try_from(part).unwrap_or(u64::MAX))?;
-            }
-            Ok(exact::sync(io, into, SyncKind::All)?)
-        };
-        let written = write();
-        let closed = io.close(into);
-        written?;
-        Ok(closed?)
-    })?;
-    let expected = format!("-{:08x}.log", digest.finalize());
-    if !to.to_string_lossy().ends_with(&expected) {
-        io.remove(&temporary)?;
-        return Err(CutError::Changed { file: piece.file.clone() });
+    let bytes = archive::Bytes { file: &piece.file, position: piece.position, size };
+    match archive::copy(io, bytes, to, |part| -> Result<(), CutError> { Ok(meter.add(part)?) })? {
+        true => Ok(()),
+        false => Err(CutError::Changed { file: piece.file.clone() }),
     }
-    // DURABLE: what is about to be cut, under its name.
-    Ok(durable::rename(io, &temporary, to)?)
 }
 
 /// Takes a whole segment out of the log.

@@ -10,7 +10,11 @@ use weir_segment::io::IoError;
 use crate::tail::{CorruptReason, ValidBehind};
 use crate::watch::Stop;
 
-/// Why [`LogLoader::load`](crate::LogLoader::load) did not load. Nothing was cut.
+/// Why [`LogLoader::load`](crate::LogLoader::load) did not load.
+///
+/// A load changes no `.log` file before it has walked the whole log, so where it fails for what it met in one, all of them
+/// are as they were. It may have dropped or finished what interrupted operations left, and built again the indexes of
+/// segments that were whole. One that fails later, for the disk, may have cut torn tails, and is to be done again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -21,8 +25,7 @@ pub enum LoadError {
     Corrupt(Box<Corruption>),
     /// The watch asked to stop.
     ///
-    /// What was done stays done: leftovers are settled, torn tails are cut. The directory loads as it would have before;
-    /// load it again.
+    /// What was done stays done. The directory loads as it would have before; load it again.
     #[error("interrupted")]
     Interrupted,
     /// The path is not a directory.
@@ -37,9 +40,21 @@ pub enum LoadError {
         /// The path.
         path: PathBuf,
     },
+    /// Bytes that were about to be cut are not those that were judged: somebody else writes into the directory.
+    #[error("{} has changed while it was loaded: stop what else writes there, and start again", file.display())]
+    Changed {
+        /// The file.
+        file: PathBuf,
+    },
     /// The walk and the segments do not agree on where the log ends: a mistake of ours.
-    #[error("the walk ended at offset {walked}, the segments at {opened}")]
+    #[error(
+        "{}: its batches end at offset {walked}, its segments at {opened}: a mistake of weir's; nothing was appended, \
+         keep a copy of the directory and report it",
+        dir.display()
+    )]
     EndsDiffer {
+        /// The partition's directory.
+        dir: PathBuf,
         /// Where the walk ended.
         walked: Offset,
         /// Where the opened segments end.

@@ -47,6 +47,7 @@
 //! The long document is `docs/on-disk-format.md`, with the laws R1 to R8 and their tests.
 #![forbid(unsafe_code)]
 
+mod archive;
 pub mod cut;
 pub mod epochs;
 mod error;

@@ -12,6 +12,7 @@ use weir_segment::{
 };
 
 use crate::MAX_UNSYNCED_BYTES;
+use crate::archive;
 use crate::epochs::LeaderEpochCache;
 use crate::error::{Corruption, Invalid, LoadError};
 use crate::leftovers::{self, Directory};
@@ -22,7 +23,7 @@ use crate::report::{
     CutKind, CutTail, NoSnapshot, PhaseTimes, ProducerStateSource, Rebuilt, RecoveryReport, Skipped,
 };
 use crate::snapshots;
-use crate::tail::{InvalidPlace, TailVerdict, judge_tail};
+use crate::tail::{self, InvalidPlace, TailRead, TailVerdict, judge_tail};
 use crate::walk::{FileView, Frame, Walker};
 use crate::watch::{Meter, Metered, Phase, Unwatched, Watch};
 
@@ -142,7 +143,8 @@ impl LogLoader {
         report.foreign_count = found.foreign_count;
         let known = Known::read(io, dir, config)?;
         let settled = meter.now();
-        let mut load = Load { io, dir, config, purpose, found, known, report, last_indexes: None };
+        let mut load =
+            Load { io, dir, config, purpose, found, known, report, last_indexes: None, cuts: Vec::new() };
         let mut mode = Mode::default();
         let walked = loop {
             match load.walk(mode, &mut meter)? {
@@ -259,6 +261,8 @@ struct Load<'a> {
     report: &'a mut RecoveryReport,
     /// Indexes of the last segment, if the walk was over all of its batches.
     last_indexes: Option<IndexBuilder>,
+    /// What the walk found to cut; nothing is, until it is done.
+    cuts: Vec<Cut>,
 }
 
 impl<'a> Load<'a> {
@@ -335,9 +339,10 @@ impl<'a> Load<'a> {
         Ok(weir_segment::OffsetIndex::decode(base, &bytes).map_or(0, |index| index.lookup(offset)))
     }
 
-    /// One walk over what `mode` does not trust. Cuts torn tails, and writes indexes that it has built; nothing else.
+    /// One walk over what `mode` does not trust. Writes indexes that it has built; nothing else.
     fn walk(&mut self, mode: Mode, meter: &mut Meter<'_>) -> Result<Outcome, LoadError> {
         let bases = self.bases();
+        self.cuts.clear();
         let plan = self.plan(&bases, mode)?;
         let mut total = 0;
         for &base in bases.iter().skip(plan.first_segment) {
@@ -427,15 +432,17 @@ impl<'a> Load<'a> {
             Stopped::End { next_offset } => next_offset,
             Stopped::Invalid { size, position, next_offset, found } => {
                 // Looks at single sectors follow, which the page cache makes cheap.
-                let file = self.io.open(&path, Open::Write)?;
+                let file = self.io.open(&path, Open::Read)?;
                 let before = meter.enter(Phase::Tail, size - position);
-                let settled = before.map_err(LoadError::from).and_then(|before| {
-                    self.settle_tail(part, &path, file, size, position, next_offset, found, meter)?;
+                let judged = before.map_err(LoadError::from).and_then(|before| {
+                    let place = Place { file: path, size, position, next_offset, found };
+                    let cut = self.judge(part, place, file, meter)?;
                     meter.resume(before);
-                    Ok(meter.add(size - position)?)
+                    meter.add(size - position)?;
+                    Ok(cut)
                 });
                 let closed = self.io.close(file);
-                settled?;
+                self.cuts.push(judged?);
                 closed?;
                 next_offset
             }
@@ -484,19 +491,15 @@ impl<'a> Load<'a> {
         Ok(stopped)
     }
 
-    /// Cuts a torn tail, or says that it is corruption.
-    #[expect(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
-    fn settle_tail(
+    /// Says what is to be cut at a place that is not valid, or that it is corruption.
+    fn judge(
         &mut self,
         part: &SegmentPart,
-        path: &Path,
+        place: Place,
         file: FileId,
-        size: u64,
-        position: u64,
-        next_offset: Offset,
-        found: Invalid,
         meter: &mut Meter<'_>,
-    ) -> Result<(), LoadError> {
+    ) -> Result<Cut, LoadError> {
+        let Place { file: path, size, position, next_offset, found } = place;
         let view = FileView { io: &mut *self.io, file, size };
         let mut view = Metered { view, meter };
         let place = InvalidPlace {
@@ -507,22 +510,20 @@ impl<'a> Load<'a> {
             max_unsynced: MAX_UNSYNCED_BYTES,
         };
         // After a clean shutdown nothing is expected behind the last batch but preallocated zeros.
-        let clean_zeros = self.config.clean_shutdown && crate::tail::zeros_until(&mut view, position, size)?;
+        let clean_zeros = self.config.clean_shutdown && tail::zeros_until(&mut view, position, size)?;
         let verdict = if clean_zeros { TailVerdict::Zeros } else { judge_tail(&mut view, &place)? };
         // Behind it is space that was allocated ahead, by whole blocks.
         let data_end = match &verdict {
             TailVerdict::Zeros => position,
-            TailVerdict::Hole { behind, .. } => {
-                crate::tail::data_end(&mut view, position)?.max(behind.end_position)
-            }
-            TailVerdict::Torn | TailVerdict::Corrupt { .. } => crate::tail::data_end(&mut view, position)?,
+            TailVerdict::Hole { behind, .. } => tail::data_end(&mut view, position)?.max(behind.end_position),
+            TailVerdict::Torn | TailVerdict::Corrupt { .. } => tail::data_end(&mut view, position)?,
         };
         let data_end =
             if data_end > position { data_end.next_multiple_of(BLOCK_SIZE).min(size) } else { position };
         let kind = match verdict {
             TailVerdict::Corrupt { reason, behind } => {
                 return Err(LoadError::Corrupt(Box::new(Corruption {
-                    file: path.to_path_buf(),
+                    file: path,
                     position,
                     next_offset,
                     found,
@@ -534,41 +535,62 @@ impl<'a> Load<'a> {
             TailVerdict::Zeros => None,
             TailVerdict::Torn => Some(CutKind::Torn),
             TailVerdict::Hole { behind, .. } => Some(CutKind::Hole {
-                archive: self.archive(part.base, file, position, data_end)?,
+                archive: Self::archive_path(self.config, part.base, &mut view, position, data_end)?,
                 first_offset: behind.base_offset,
                 end_offset: behind.end_offset,
             }),
         };
-        self.io.truncate(file, position)?;
-        // DURABLE: what was cut stays gone (R3), and what is kept is there (R1).
-        exact::sync(self.io, file, SyncKind::All)?;
-        let ahead = (size > data_end).then_some(CutKind::Preallocated);
-        for (kind, size) in [(kind, data_end - position), (ahead, size - data_end)] {
-            if let Some(kind) = kind {
-                self.report.cuts.push(CutTail { file: path.to_path_buf(), position, size, kind });
+        Ok(Cut { file: path, size, position, data_end, kind })
+    }
+
+    /// Where the bytes that are about to be cut will be kept.
+    fn archive_path<R: TailRead>(
+        config: &RecoveryConfig,
+        base: Offset,
+        view: &mut R,
+        position: u64,
+        end: u64,
+    ) -> Result<PathBuf, R::Error> {
+        let crc = tail::crc(view, crc_fast::CrcAlgorithm::Crc32Iscsi, position, end)?;
+        let crc = u32::try_from(crc).expect("a 32-bit CRC fits 32 bits");
+        Ok(archive::path_of(&config.side_dir, base, position, crc))
+    }
+
+    /// Takes off the ends of segments what the walk said: the first change that a load makes in a `.log` file, and it has
+    /// met no corruption anywhere.
+    fn cut(&mut self, meter: &mut Meter<'_>) -> Result<(), LoadError> {
+        if self.cuts.is_empty() {
+            return Ok(());
+        }
+        let archived = self.cuts.iter().filter(|cut| cut.archive().is_some()).map(Cut::data_size).sum();
+        meter.enter(Phase::Archive, archived)?;
+        for cut in std::mem::take(&mut self.cuts) {
+            if let (Some(to), Purpose::Load) = (cut.archive(), self.purpose) {
+                if self.io.metadata(&self.config.side_dir)?.is_none() {
+                    durable::create_dir_all(self.io, &self.config.side_dir)?;
+                }
+                let bytes = archive::Bytes { file: &cut.file, position: cut.position, size: cut.data_size() };
+                let add = |part| -> Result<(), LoadError> { Ok(meter.add(part)?) };
+                if !archive::copy(self.io, bytes, to, add)? {
+                    return Err(LoadError::Changed { file: cut.file });
+                }
+            }
+            let file = self.io.open(&cut.file, Open::Write)?;
+            // DURABLE: what was cut stays gone (R3), and what is kept is there (R1).
+            let done =
+                self.io.truncate(file, cut.position).and_then(|()| exact::sync(self.io, file, SyncKind::All));
+            let closed = self.io.close(file);
+            done?;
+            closed?;
+            let Cut { file, size, position, data_end, kind } = cut;
+            let ahead = (size > data_end).then_some(CutKind::Preallocated);
+            for (kind, size) in [(kind, data_end - position), (ahead, size - data_end)] {
+                if let Some(kind) = kind {
+                    self.report.cuts.push(CutTail { file: file.clone(), position, size, kind });
+                }
             }
         }
         Ok(())
-    }
-
-    /// Copies what is about to be cut into the side directory. The name says what it is, so that a second try after a
-    /// crash writes the same file again.
-    fn archive(&mut self, base: Offset, file: FileId, position: u64, end: u64) -> Result<PathBuf, LoadError> {
-        // Not more than a partition may have unsynced, or it would have been called corrupt.
-        let wanted = usize::try_from(end - position).unwrap_or(usize::MAX);
-        let bytes = exact::read_exact(self.io, file, position, wanted)?.freeze();
-        let crc = crate::partition_file::crc32c(&bytes);
-        let name = format!("cut-{:020}-{position}-{crc:08x}.log", base.get());
-        let path = self.config.side_dir.join(name);
-        if self.purpose == Purpose::Look {
-            return Ok(path);
-        }
-        if self.io.metadata(&self.config.side_dir)?.is_none() {
-            durable::create_dir_all(self.io, &self.config.side_dir)?;
-        }
-        // DURABLE: the archive, before anything is cut.
-        durable::replace(self.io, &path, bytes)?;
-        Ok(path)
     }
 
     /// The transaction index of a segment as it is on disk; `None` if it is spoilt.
@@ -658,6 +680,7 @@ impl<'a> Load<'a> {
             psm.update_map_end_offset(log_end_offset);
         }
         file.set_checked(log_end_offset);
+        self.cut(meter)?;
         self.drop_snapshots_above(log_end_offset, &mut file)?;
         let mut log = self.open_segments(&bases, log_end_offset)?;
         if let Some(first) = self.first_distrusted(&bases) {
@@ -762,7 +785,8 @@ impl<'a> Load<'a> {
             let opened = log.log_end_offset();
             log.abandon(self.io).map_err(open_error)?;
             if indexes_dropped {
-                return Err(LoadError::EndsDiffer { walked: log_end_offset, opened });
+                let dir = self.dir.to_path_buf();
+                return Err(LoadError::EndsDiffer { dir, walked: log_end_offset, opened });
             }
             // An index that lies about where batches are.
             self.drop_indexes(bases)?;
@@ -852,6 +876,41 @@ struct SegmentPart {
     sync: bool,
 }
 
+/// Where a walk stopped at something that is no batch of this log.
+struct Place {
+    file: PathBuf,
+    /// Of the file, in bytes.
+    size: u64,
+    position: u64,
+    next_offset: Offset,
+    found: Invalid,
+}
+
+/// What is to be cut from the end of a segment, once the whole log was walked.
+struct Cut {
+    file: PathBuf,
+    /// Of the file, in bytes.
+    size: u64,
+    /// Where it will end.
+    position: u64,
+    /// Behind it is space that was allocated ahead.
+    data_end: u64,
+    /// Of what lies in front of `data_end`.
+    kind: Option<CutKind>,
+}
+
+impl Cut {
+    /// Bytes that go, and were not only allocated.
+    fn data_size(&self) -> u64 {
+        self.data_end - self.position
+    }
+
+    /// Where they are kept.
+    fn archive(&self) -> Option<&Path> {
+        self.kind.as_ref().and_then(CutKind::archive)
+    }
+}
+
 fn offset_max() -> Offset {
     Offset::new(i64::MAX).expect("not negative")
 }
@@ -878,9 +937,9 @@ fn walk_batches(
     let size = view.size;
     let mut bounds = Bounds { next_offset: part.base, next_segment: part.next_segment };
     loop {
-        let position = walker.position();
+        let (position, next_offset) = (walker.position(), bounds.next_offset);
         let found = match walker.next(view)? {
-            Frame::End => return Ok(Stopped::End { next_offset: bounds.next_offset }),
+            Frame::End => return Ok(Stopped::End { next_offset }),
             Frame::Invalid(error) => {
                 std::mem::replace(walker, Walker::new(position)).finish(view.io)?;
                 let mut led_astray = false;
@@ -924,7 +983,7 @@ fn walk_batches(
             if position == part.position && position > 0 {
                 return Ok(Stopped::NoBatch);
             }
-            return Ok(Stopped::Invalid { size, position, next_offset: bounds.next_offset, found });
+            return Ok(Stopped::Invalid { size, position, next_offset, found });
         }
         meter.add(walker.position() - position)?;
     }

@@ -134,20 +134,22 @@ impl Replay {
 
     /// One batch, valid and above all before it.
     pub(crate) fn batch(&mut self, batch: &RecordBatch<'_>) -> Result<(), Invalid> {
+        let is_known = batch.base_offset() < self.feed_from;
+        let checked = match is_known {
+            true => None,
+            false => match self.psm.check(batch, batch.base_offset(), AppendOrigin::Replication) {
+                Ok(checked) => Some(checked),
+                // It is no part of the log, so nothing of it is remembered.
+                Err(error) => return Err(Invalid::Refused(error)),
+            },
+        };
         self.batch_count += 1;
         self.checked_bytes += u64::try_from(batch.size()).unwrap_or(u64::MAX);
         self.witness.observe(batch.leader_epoch(), batch.base_offset(), batch.next_offset());
         self.last_batch = Some(LastBatch::of(batch));
-        if batch.base_offset() < self.feed_from {
-            self.snapshot_is_foreign |= batch.next_offset() > self.feed_from;
-            return Ok(());
-        }
-        let transition = match self.psm.check(batch, batch.base_offset(), AppendOrigin::Replication) {
-            Ok(Checked::Append(transition)) => transition,
-            // Duplicates are searched for clients only.
-            Ok(Checked::Duplicate(_)) => return Ok(()),
-            Err(error) => return Err(Invalid::Refused(error)),
-        };
+        self.snapshot_is_foreign |= is_known && batch.next_offset() > self.feed_from;
+        // Duplicates are searched for clients only.
+        let Some(Checked::Append(transition)) = checked else { return Ok(()) };
         let applied = self.psm.commit(transition);
         self.psm.on_high_watermark(batch.next_offset());
         self.tolerated_count += u64::try_from(applied.tolerated.len()).unwrap_or(u64::MAX);

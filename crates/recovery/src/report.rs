@@ -1,7 +1,7 @@
 //! What a load found, kept, cut and rebuilt: a value, printed by the node, asserted by tests, shown by the CLI.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use weir_format::Offset;
@@ -164,6 +164,17 @@ pub enum CutKind {
     },
 }
 
+impl CutKind {
+    /// Where the cut bytes are, if they are kept.
+    #[must_use]
+    pub fn archive(&self) -> Option<&Path> {
+        match self {
+            Self::Preallocated | Self::Torn => None,
+            Self::Hole { archive, .. } => Some(archive),
+        }
+    }
+}
+
 /// Something rebuilt from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -257,7 +268,11 @@ impl RecoveryReport {
     }
 }
 
-/// One line for the log, without the path: whoever prints it knows the partition.
+fn name_of(file: &Path) -> std::path::Display<'_> {
+    Path::new(file.file_name().unwrap_or_default()).display()
+}
+
+/// One line for the log, without the directory: whoever prints it knows the partition.
 impl fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -271,15 +286,20 @@ impl fmt::Display for RecoveryReport {
             ProducerStateSource::Replay { from, reason } => write!(f, "replayed from {from} ({reason})")?,
         }
         for cut in &self.cuts {
+            let (size, position, file) = (cut.size, cut.position, name_of(&cut.file));
             match &cut.kind {
-                CutKind::Preallocated => {}
-                CutKind::Torn => write!(f, ", torn tail of {} bytes cut", cut.size)?,
-                CutKind::Hole { archive, first_offset, end_offset } => write!(
-                    f,
-                    ", {} bytes with offsets {first_offset}..{end_offset} behind a lost write moved to {}",
-                    cut.size,
-                    archive.display()
-                )?,
+                CutKind::Preallocated => continue,
+                CutKind::Torn => write!(f, ", torn tail of {size} bytes cut")?,
+                CutKind::Hole { first_offset, end_offset, .. } => {
+                    write!(
+                        f,
+                        ", {size} bytes with offsets {first_offset}..{end_offset} behind a lost write cut"
+                    )?;
+                }
+            }
+            write!(f, " at byte {position} of {file}")?;
+            if let Some(archive) = cut.kind.archive() {
+                write!(f, " and kept: `weir dump-log {}` shows them", archive.display())?;
             }
         }
         let aborted: usize = self.barriers.iter().map(|barrier| barrier.transactions_aborted).sum();
@@ -287,14 +307,18 @@ impl fmt::Display for RecoveryReport {
             write!(f, ", {aborted} transactions aborted at a barrier")?;
         }
         if let Some(first) = self.foreign.first() {
-            let name = first.file.file_name().unwrap_or_default().display();
-            write!(f, ", {} foreign files left alone ({name})", self.foreign_count)?;
+            write!(f, ", {} foreign files left alone ({})", self.foreign_count, name_of(&first.file))?;
         }
         if let Some(recovery_point) = self.ends_below_recovery_point {
-            write!(f, ", ends below the recovery point {recovery_point}")?;
+            write!(
+                f,
+                ", ends below the recovery point {recovery_point}: offsets {}..{recovery_point} were on the disk and are \
+                 gone, restore them from a copy or mirror the topic again",
+                self.log_end_offset
+            )?;
         }
         if let Some(asked) = self.log_start_above_end {
-            write!(f, ", asked to start at {asked}")?;
+            write!(f, ", asked to start at {asked}, above its end")?;
         }
         for skipped in &self.skipped {
             write!(f, ", {} skipped: {}", skipped.what, skipped.cause)?;

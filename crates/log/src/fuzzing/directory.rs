@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::BytesMut;
 use weir_format::{BatchBuilder, HEADER_SIZE, LeaderEpoch, Offset, TimestampMs, crc, frame_size};
-use weir_recovery::{CutKind, PartitionFile, RecoveryReport};
+use weir_recovery::{PartitionFile, RecoveryReport};
 use weir_segment::SegmentConfig;
 use weir_segment::io::sim::SimDisk;
 
@@ -201,7 +201,7 @@ fn check_twice(disk: &SimDisk, case: &Case) -> Option<Facts> {
     drop((io, log));
     assert_eq!(disk.contents(), files, "not a byte of any file");
     for cut in &first.cuts {
-        if let CutKind::Hole { archive, .. } = &cut.kind {
+        if let Some(archive) = cut.kind.archive() {
             assert_eq!(disk.read_file(archive).unwrap().len() as u64, cut.size);
         }
     }

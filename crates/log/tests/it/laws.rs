@@ -412,7 +412,10 @@ fn r8_bytes_behind_a_lost_write_are_archived_before_they_are_cut() {
     assert_eq!((*first_offset, *end_offset), (offset(2), offset(4)));
     assert!(archive.starts_with(&bench.side_dir));
     assert_eq!(bench.disk.read_file(archive).unwrap(), bytes[from..]);
-    assert!(open.report.to_string().contains("behind a lost write moved to"), "{}", open.report);
+    let said = open.report.to_string();
+    let place = format!("at byte {from} of 00000000000000000000.log");
+    assert!(said.contains("behind a lost write cut") && said.contains(&place), "{said}");
+    assert!(said.contains(&format!("weir dump-log {}", archive.display())), "{said}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use weir_format::{BatchReader, RecordBatch};
-use weir_recovery::{ForeignFile, LoadError, NoSnapshot, ProducerStateSource, RecoveryConfig};
+use weir_recovery::{CutKind, ForeignFile, LoadError, NoSnapshot, ProducerStateSource, RecoveryConfig};
 use weir_segment::io::pwrite::{PwriteConfig, PwriteIo};
 use weir_segment::io::sim::SimDisk;
 
@@ -183,6 +183,72 @@ fn a_replacement_takes_no_segment_that_lies_between_what_it_replaces() {
     let expected: Vec<i64> = [0].into_iter().chain(10..20).chain([20]).collect();
     assert_eq!(records(&disk), expected);
     assert_eq!(disk.read_file(&log_path(10)), Some(batch(10, 10)));
+}
+
+#[test]
+fn a_load_that_meets_corruption_has_changed_no_log_file() {
+    // Zeros that were allocated ahead in an older segment, an unfinished write in the last, a flipped bit in between.
+    let start = SimDisk::new(1);
+    aborted_transactions(&start);
+    // A snapshot where the last segment begins, as a roll leaves it.
+    let last = start.read_file(&log_path(12)).unwrap();
+    assert!(start.remove_file(&log_path(12)));
+    load(&start, &config()).unwrap();
+    start.write_file(&log_path(12), &last);
+    let logs = |disk: &SimDisk| -> BTreeMap<PathBuf, Vec<u8>> {
+        disk.contents()
+            .into_iter()
+            .filter(|(path, _)| path.extension().is_some_and(|of| of == "log"))
+            .collect()
+    };
+    let grow = |disk: &SimDisk, base: i64, more: &[u8]| {
+        disk.write_file(&log_path(base), &[&disk.read_file(&log_path(base)).unwrap()[..], more].concat());
+    };
+    grow(&start, 0, &[0; 5000]);
+    grow(&start, 12, b"torn");
+    let flipped = start.fork();
+    flipped.flip(&log_path(8), 70, 1);
+    let before = logs(&flipped);
+    let Err(LoadError::Corrupt(corruption)) = load(&flipped, &config()) else { panic!("it was loaded") };
+    assert_eq!(corruption.file, log_path(8));
+    assert_eq!(logs(&flipped), before);
+
+    // The first walk looks at the end alone, and only the next one, over everything, meets the flipped bit.
+    let flipped = start.fork();
+    flipped.flip(&log_path(0), 70, 1);
+    let point = RecoveryConfig { recovery_point: offset(12), ..config() };
+    let before = logs(&flipped);
+    load(&flipped.fork(), &point).unwrap();
+    assert!(flipped.remove_file(&file(4, "txnindex")));
+    let Err(LoadError::Corrupt(corruption)) = load(&flipped, &point) else { panic!("it was loaded") };
+    assert_eq!(corruption.file, log_path(0));
+    assert_eq!(logs(&flipped), before);
+    // Without it, both ends are cut.
+    let (_, report) = load(&start, &config()).unwrap();
+    let cuts: Vec<_> = report.cuts.iter().map(|cut| (cut.file.clone(), cut.size)).collect();
+    assert_eq!(cuts, [(log_path(0), 5000), (log_path(12), 4)]);
+}
+
+#[test]
+fn what_was_cut_is_said_with_its_place() {
+    let disk = SimDisk::new(1);
+    write_segments(&disk, &[vec![placed(plain(2, 30), 0, 0)]]);
+    disk.write_file(&log_path(100), &placed(plain(3, 30), 100, 0)[..80]);
+    let (_, report) = load(&disk, &config()).unwrap();
+    assert_eq!(report.cuts[0].kind, CutKind::Torn);
+    let said = report.to_string();
+    assert!(said.contains("torn tail of 80 bytes cut at byte 0 of 00000000000000000100.log"), "{said}");
+}
+
+#[test]
+fn a_segment_under_a_wrong_name_keeps_every_byte() {
+    let disk = SimDisk::new(1);
+    write_segments(&disk, &[vec![placed(plain(2, 30), 0, 0)]]);
+    disk.write_file(&log_path(100), &[placed(plain(3, 30), 4, 0), placed(plain(3, 30), 7, 0)].concat());
+    let before = disk.read_file(&log_path(100));
+    let Err(LoadError::Corrupt(corruption)) = load(&disk, &config()) else { panic!("it was loaded") };
+    assert_eq!((corruption.file, corruption.position), (log_path(100), 0));
+    assert!(disk.read_file(&log_path(100)) == before);
 }
 
 #[test]
