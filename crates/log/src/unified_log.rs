@@ -70,6 +70,8 @@ pub struct UnifiedLog {
     failed_change: Option<FailedChange>,
     /// The lowest offset at which it was cut since somebody asked.
     cut_to: Option<Offset>,
+    /// How often it was cut since it was opened.
+    cut_count: u64,
     /// A producer snapshot on its way to the disk.
     snapshot_write: Option<Box<SnapshotWrite>>,
     /// The newest one that was tried could not be written.
@@ -146,6 +148,7 @@ impl UnifiedLog {
             offline: false,
             failed_change: None,
             cut_to: None,
+            cut_count: 0,
             snapshot_write: None,
             snapshot_failed: false,
             abandoned: Vec::new(),
@@ -352,6 +355,32 @@ impl UnifiedLog {
     #[must_use]
     pub fn recovery_point(&self) -> Offset {
         self.log.synced_end_offset()
+    }
+
+    /// Which cut of the log a checkpoint of the recovery point would settle, if there is one that the checkpoint on the disk
+    /// may not know of: for [`UnifiedLog::recovery_point_saved`], asked for together with the recovery point.
+    #[must_use]
+    pub fn unsettled_cut(&self) -> Option<u64> {
+        self.file.cut().map(|_| self.cut_count)
+    }
+
+    /// A recovery point that was asked for together with [`UnifiedLog::unsettled_cut`] is in the checkpoint, durably. If the
+    /// log was not cut again meanwhile, recovery points count as they are from now on; else nothing happens, as while a
+    /// producer snapshot is under way.
+    ///
+    /// Cost: a small file, replaced.
+    ///
+    /// # Errors
+    /// Any of [`IoError`]: a recovery point that may stem from before the cut goes on to count as lower.
+    pub fn recovery_point_saved(&mut self, io: &mut dyn Io, cut: u64) -> Result<(), IoError> {
+        if self.offline || self.unsettled_cut() != Some(cut) || self.snapshot_write.is_some() {
+            return Ok(());
+        }
+        let mut settled = self.file.clone();
+        settled.forget_cut();
+        weir_recovery::write_partition_file(io, &self.side_dir, &settled)?;
+        self.file = settled;
+        Ok(())
     }
 
     /// The newest leader epoch in the log.

@@ -698,6 +698,9 @@ impl Node {
         };
         let (points, all) = shard.run_io(write).await?;
         written.extend(points.iter().map(|point| (point.id, point.log_start_offset)));
+        for (id, cut) in points.iter().filter_map(|point| Some((point.id, point.unsettled_cut?))) {
+            self.shard(id).point_saved(id, cut).await?;
+        }
         Ok(all)
     }
 

@@ -207,6 +207,10 @@ enum Request {
     RunIo {
         job: IoJob,
     },
+    PointSaved {
+        id: PartitionId,
+        cut: u64,
+    },
     Points {
         reply: oneshot::Sender<Vec<LogPoints>>,
     },
@@ -281,6 +285,8 @@ pub struct LogPoints {
     pub log_dir: PathBuf,
     /// What is below is durable.
     pub recovery_point: Offset,
+    /// The cut that this recovery point settles, once it is in the checkpoint.
+    pub unsettled_cut: Option<u64>,
     /// First offset of the log.
     pub log_start_offset: Offset,
     /// What is below is readable.
@@ -344,6 +350,15 @@ impl ShardHandle {
         let room = self.room().await?;
         self.send(Request::Points { reply }, Some(room))?;
         answer.await.map_err(|_| PartitionError::ShutDown)
+    }
+
+    /// The recovery point of a partition that settles this cut is in the checkpoint, durably.
+    ///
+    /// # Errors
+    /// [`PartitionError::ShutDown`].
+    pub async fn point_saved(&self, id: PartitionId, cut: u64) -> Result<(), PartitionError> {
+        let room = self.room().await?;
+        self.send(Request::PointSaved { id, cut }, Some(room))
     }
 
     /// Opens a partition. The answer comes at once; its status says when it is loaded.

@@ -234,11 +234,15 @@ impl PartitionFile {
         self.cut
     }
 
-    /// A recovery point, lowered if it stems from before the cut.
+    /// A recovery point, lowered if it may stem from before the cut: to where the log was cut, or to the newest snapshot
+    /// that was written since. What lies below a snapshot was synced before it was named, and a cut forgets all above it.
     #[must_use]
     pub fn effective_recovery_point(&self, checkpoint: Offset) -> Offset {
         match self.cut {
-            Some(cut) if checkpoint > cut.to && checkpoint <= cut.from => cut.to,
+            Some(cut) if checkpoint > cut.to && checkpoint <= cut.from => {
+                let synced = self.snapshots.keys().next_back().copied().unwrap_or(cut.to);
+                checkpoint.min(synced.max(cut.to))
+            }
             _ => checkpoint,
         }
     }
@@ -288,6 +292,11 @@ impl PartitionFile {
         if self.cut.is_some_and(|cut| cut.from <= durable_end) {
             self.cut = None;
         }
+    }
+
+    /// The recovery-point checkpoint was written since the last cut: whatever it says stems from behind it.
+    pub fn forget_cut(&mut self) {
+        self.cut = None;
     }
 
     /// The segments below `start` are gone, and what is known about them with them.

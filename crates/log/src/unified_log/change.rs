@@ -105,6 +105,8 @@ impl UnifiedLog {
 
     /// Writes the partition file that says that a cut is coming: from here on the log is never again what it was.
     fn save_cut(&mut self, io: &mut dyn Io, file: PartitionFile) -> Result<(), ChangeError> {
+        // A recovery point that was taken before it settles nothing from here on.
+        self.cut_count += 1;
         let written = weir_recovery::write_partition_file(io, &self.side_dir, &file);
         self.or_offline(written)?;
         self.file = file;

@@ -9,7 +9,7 @@ use weir_format::{BatchBuilder, BatchReader, Offset, RecordBatch, TimestampMs};
 use weir_log::{AppendError, AppendParams, ChangeError, Isolation, OffsetSpec, OpenOptions, ReadError};
 use weir_psm::{ProducerStateManager, PsmConfig};
 use weir_recovery::partition_file::crc32c;
-use weir_recovery::{CutKind, NoSnapshot, PartitionFile, ProducerStateSource};
+use weir_recovery::{CutKind, LoadError, NoSnapshot, PartitionFile, ProducerStateSource};
 use weir_segment::io::sim::{CrashPolicy, DataFate, NameFate};
 use weir_segment::io::{Io, Open as How};
 
@@ -134,6 +134,62 @@ fn as_much_as_may_be_unsynced_is_taken() {
     }
     let third = open.append(batch, &AppendParams::client(epoch(0), NOW));
     assert!(matches!(third, Err(AppendError::TooMuchUnsynced { .. })), "{third:?}");
+}
+
+#[test]
+fn rot_in_what_was_acknowledged_after_a_cut_is_corruption_once_a_checkpoint_knows_of_the_cut() {
+    let bench = Bench::new(1);
+    let mut open = bench.open_unclean();
+    open.replicate(placed(plain(60, 1), 0, 0));
+    open.sync();
+    open.truncate(0);
+    for base in (0..40).step_by(10) {
+        open.replicate(placed(plain(10, 1), base, 1));
+    }
+    open.sync();
+    // The node takes the recovery point, writes it, and says so.
+    let (point, cut) = (open.log.recovery_point(), open.log.unsettled_cut().unwrap());
+    assert_eq!(point, offset(40));
+    let rotten = |bench: &Bench| {
+        let bench = bench.fork();
+        let path = bench.path("00000000000000000000.log");
+        let end = bench.disk.read_file(&path).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
+        bench.disk.flip(&path, end as u64, 1);
+        bench
+            .try_open(OpenOptions { recovery_point: point, ..bench.options() })
+            .map(|open| open.report.cut_bytes())
+    };
+    assert!(rotten(&bench).unwrap() > 0, "a recovery point of 40 may stem from before the cut");
+    open.log.recovery_point_saved(&mut *open.io, cut).unwrap();
+    assert_eq!(open.log.unsettled_cut(), None);
+    assert!(
+        matches!(rotten(&bench), Err(LoadError::Corrupt(corruption)) if corruption.next_offset == offset(30))
+    );
+
+    // A point that was taken before another cut settles nothing.
+    open.truncate(20);
+    let (point, cut) = (open.log.recovery_point(), open.log.unsettled_cut().unwrap());
+    open.replicate(placed(plain(10, 1), 20, 2));
+    open.truncate(10);
+    assert_eq!(point, offset(20));
+    open.log.recovery_point_saved(&mut *open.io, cut).unwrap();
+    assert_eq!(open.log.partition_file().effective_recovery_point(point), offset(10));
+    // Nor does one that cannot be noted; the log goes on.
+    let cut = open.log.unsettled_cut().unwrap();
+    bench.disk.full_after(Some(0));
+    assert!(open.log.recovery_point_saved(&mut *open.io, cut).is_err());
+    bench.disk.full_after(None);
+    assert!(!open.log.is_offline());
+    assert_eq!(open.log.unsettled_cut(), Some(cut));
+    open.log.recovery_point_saved(&mut *open.io, cut).unwrap();
+    // After a start, too.
+    open.truncate(0);
+    drop(open);
+    let mut open = bench.open_unclean();
+    let cut = open.log.unsettled_cut().unwrap();
+    open.log.recovery_point_saved(&mut *open.io, cut).unwrap();
+    drop(open);
+    assert_eq!(bench.open_unclean().log.unsettled_cut(), None);
 }
 
 #[test]

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::BytesMut;
 use weir_format::{BatchBuilder, BatchReader, TimestampMs};
 use weir_log::Isolation;
+use weir_recovery::PartitionFile;
 
 use super::*;
 use crate::config::Overrides;
@@ -118,6 +119,46 @@ async fn an_interrupted_start_keeps_what_it_loaded_and_the_next_one_goes_on() {
         assert!(epochs == [0, 1] || epochs == [0, 2], "{epochs:?}");
     }
     assert!(node.stop().await && marker.exists());
+}
+
+#[tokio::test]
+async fn checkpoints_settle_a_cut_so_that_recovery_points_count_again() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("data");
+    let overrides = Overrides { data_dir: Some(dir.clone()), ..Overrides::default() };
+    let config = Config::load(&overrides).unwrap();
+    let topic = Topic {
+        name: "t".to_owned(),
+        id: uuid::random().unwrap(),
+        partitions: 1,
+        configs: BTreeMap::new(),
+        mirror: None,
+    };
+    let id = topic.partition_ids().next().unwrap();
+    let node = Node::start(config.clone()).await.unwrap();
+    node.create_topic(topic, Change::default()).await.unwrap();
+    node.partition(id).unwrap().append_client(batch("a"), Acks::Durable).await.unwrap();
+    let side_file = side_dir_of(&node.dirs[0], id).join("partition");
+    assert!(node.stop().await);
+    drop(node);
+    // As `weir recover` leaves it: the log was cut from 60 to 1.
+    let file = || PartitionFile::decode(&std::fs::read(&side_file).unwrap()).unwrap();
+    let mut cut = file();
+    let offset = |raw| Offset::new(raw).unwrap();
+    cut.truncate(offset(1), offset(60));
+    std::fs::write(&side_file, cut.encode()).unwrap();
+    std::fs::remove_file(dir.join(".kafka_cleanshutdown")).unwrap();
+
+    let node = Node::start(config).await.unwrap();
+    node.partition(id).unwrap().append_client(batch("b"), Acks::Durable).await.unwrap();
+    assert!(file().cut().is_some());
+    assert!(node.write_checkpoints().await.unwrap());
+    // The shard takes requests in turn.
+    assert!(node.write_checkpoints().await.unwrap());
+    assert_eq!(file().cut(), None);
+    let kept = std::fs::read_to_string(dir.join("recovery-point-offset-checkpoint")).unwrap();
+    assert_eq!(kept.lines().last(), Some("t 0 2"));
+    assert!(node.stop().await);
 }
 
 #[tokio::test]

@@ -259,6 +259,25 @@ async fn a_reopened_log_starts_where_it_was_told_to() {
 }
 
 #[tokio::test]
+async fn a_reopened_log_is_judged_by_its_own_recovery_point_and_not_by_one_from_before_a_cut() {
+    let disk = disk(9);
+    let shards = shards(&disk);
+    // What the checkpoint said at the start, of a log that was longer then.
+    let mut longer = spec(1);
+    longer.options.recovery_point = Offset::new(1_000).unwrap();
+    let handle = open(&shards, longer).await;
+    append(&handle, "kept").await.unwrap();
+    disk.full_after(Some(100));
+    append(&handle, &"refused".repeat(1_000)).await.unwrap_err();
+    let log = disk.read_file(Path::new("/d/t1-0/00000000000000000000.log")).unwrap();
+    assert!(log.len() > batch("kept").len(), "a part of it has been written");
+    disk.full_after(None);
+    tokio::time::sleep(REOPEN_AFTER * 2).await;
+    assert_eq!(append(&handle, "after").await.unwrap().base_offset.get(), 1);
+    assert_eq!(values(&handle).await, ["kept", "after"]);
+}
+
+#[tokio::test]
 async fn what_was_acknowledged_survives_every_kind_of_power_cut() {
     for (seed, policy) in (0..).zip(CrashPolicy::ALL) {
         let disk = disk(seed);

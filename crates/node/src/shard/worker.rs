@@ -197,6 +197,7 @@ impl Slot {
             id: self.spec.id,
             log_dir: self.spec.log_dir.clone(),
             recovery_point: log.recovery_point(),
+            unsettled_cut: log.unsettled_cut(),
             log_start_offset: view.log_start_offset,
             high_watermark: view.high_watermark,
             clean,
@@ -658,6 +659,7 @@ impl Shard {
                 let _ = reply.send(self.close(id));
             }
             Request::RunIo { job } => job(&mut *self.io),
+            Request::PointSaved { id, cut } => self.point_saved(id, cut),
             Request::Points { reply } => {
                 let _ = reply.send(self.points());
             }
@@ -1022,7 +1024,7 @@ impl Shard {
         let SlotState::Failed { log, reason, .. } = failed else { return };
         // What the checkpoints said at the start is old by now.
         let options = &mut slot.spec.options;
-        options.recovery_point = options.recovery_point.max(log.recovery_point());
+        options.recovery_point = log.recovery_point();
         options.log_start_offset = options.log_start_offset.max(log.view().log_start_offset);
         // It cannot be closed cleanly, which it says; what matters is that its files are given back.
         let _ = log.close(&mut *self.io);
@@ -1134,6 +1136,20 @@ impl Shard {
             if !self.reap(Wait::Block) {
                 return;
             }
+        }
+    }
+
+    fn point_saved(&mut self, id: PartitionId, cut: u64) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let SlotState::Open(log) = &mut slot.state else { return };
+        if let Err(error) = log.recovery_point_saved(&mut *self.io, cut) {
+            let error = describe(&error);
+            tracing::warn!(
+                topic = slot.spec.topic,
+                partition = id.partition,
+                error,
+                "a cut is not settled yet"
+            );
         }
     }
 

@@ -87,6 +87,14 @@ fn a_cut_takes_barriers_and_snapshots_above_it_and_lowers_the_recovery_point() {
     for (checkpoint, effective) in [(40, 40), (53, 53), (54, 53), (70, 53), (71, 71)] {
         assert_eq!(file.effective_recovery_point(offset(checkpoint)), offset(effective));
     }
+    // A snapshot above the cut was written since, and what lies below it was synced first.
+    let mut grown = file.clone();
+    grown.note_snapshot(offset(60), 1);
+    for (checkpoint, effective) in [(54, 54), (60, 60), (70, 60), (71, 71)] {
+        assert_eq!(grown.effective_recovery_point(offset(checkpoint)), offset(effective));
+    }
+    grown.forget_cut();
+    assert_eq!((grown.cut(), grown.effective_recovery_point(offset(70))), (None, offset(70)));
     // A second cut before the checkpoint knows of the first: the range of both.
     file.truncate(offset(40), offset(55));
     assert_eq!(file.cut(), Some(Cut { to: offset(40), from: offset(70) }));
