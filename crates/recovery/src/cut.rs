@@ -156,6 +156,13 @@ impl CutPlan {
             .reduce(|(first, end), (base, next)| (first.min(base), end.max(next)))
     }
 
+    /// The lowest offset of a barrier that goes. Without it, producers from before it are known again, and ids that they
+    /// had may be taken for those of producers here: what was failed over is not safe to write to.
+    #[must_use]
+    pub fn barrier(&self) -> Option<Offset> {
+        self.pieces.iter().filter_map(|piece| piece.contents.barrier).min()
+    }
+
     /// Whether everything was looked at. False if more places looked like a batch than the work limit allows to check:
     /// then there may be more batches than the counts say, and they are archived all the same.
     #[must_use]

@@ -53,7 +53,7 @@
 //! header, cost a CRC over what they claim to be; the sum of these is limited to eight times the bytes behind plus
 //! 64 MiB. Bytes chosen to exceed it are called corrupt, never cut.
 
-use weir_format::Offset;
+use weir_format::{Offset, RecordBatch};
 
 /// The unit in which disks lose writes.
 const SECTOR_SIZE: u64 = 512;
@@ -376,6 +376,8 @@ pub struct Contents {
     pub valid_bytes: u64,
     /// The lowest of their offsets, and one above the highest.
     pub offsets: Option<(Offset, Offset)>,
+    /// The lowest offset of a barrier among them.
+    pub barrier: Option<Offset>,
     /// Whether all bytes were looked at. Else more places look like a batch than the work limit allows to check.
     pub counted: bool,
 }
@@ -417,6 +419,7 @@ pub(crate) fn survey<R: TailRead>(
         record_count: found.record_count,
         valid_bytes: found.valid_bytes,
         offsets,
+        barrier: found.barrier,
         counted: !found.exhausted,
     };
     Ok(Survey {
@@ -459,10 +462,13 @@ struct Claim {
     next_offset: Offset,
     /// Records, if it is no control batch.
     record_count: u64,
+    is_barrier: bool,
 }
 
+#[derive(Default)]
 struct Found {
     behind: Option<ValidBehind>,
+    barrier: Option<Offset>,
     exhausted: bool,
     batch_count: u64,
     record_count: u64,
@@ -488,8 +494,7 @@ impl<'a, R: TailRead> Scan<'a, R> {
 
     /// Looks at every position from the place to the last byte that is not zero.
     fn run(mut self, row: &mut Row) -> Result<Found, R::Error> {
-        let mut found =
-            Found { behind: None, exhausted: false, batch_count: 0, record_count: 0, valid_bytes: 0 };
+        let mut found = Found::default();
         let mut window = Vec::new();
         let mut at = self.place.position;
         // A header that begins below it may end in the zeros behind it.
@@ -517,6 +522,9 @@ impl<'a, R: TailRead> Scan<'a, R> {
                 found.batch_count += 1;
                 found.record_count += claim.record_count;
                 found.valid_bytes += claim.size;
+                if claim.is_barrier && found.barrier.is_none_or(|lowest| claim.base_offset < lowest) {
+                    found.barrier = Some(claim.base_offset);
+                }
                 match &mut found.behind {
                     Some(behind) => {
                         behind.base_offset = behind.base_offset.min(claim.base_offset);
@@ -588,12 +596,27 @@ impl<'a, R: TailRead> Scan<'a, R> {
             (crc_fast::CrcAlgorithm::Crc32IsoHdlc, be_u32(header, 12))
         };
         let crc = crc(self.file, algorithm, position + crc_from, position + size)?;
+        if crc != u64::from(stored) {
+            return Ok(None);
+        }
+        let is_control = magic == 2 && header[22] & 0x20 != 0;
         let record_count = match magic {
-            2 if header[22] & 0x20 != 0 => 0,
+            _ if is_control => 0,
             2 => u64::try_from(be_i32(header, 57)).unwrap_or(0),
             _ => 1,
         };
-        Ok((crc == u64::from(stored)).then_some(Claim { size, base_offset, next_offset, record_count }))
+        let is_barrier = is_control && self.is_barrier(position, size)?;
+        Ok(Some(Claim { size, base_offset, next_offset, record_count, is_barrier }))
+    }
+
+    /// Whether a whole control batch is the barrier. One that is larger than any that was ever built is not looked into.
+    fn is_barrier(&mut self, position: u64, size: u64) -> Result<bool, R::Error> {
+        if size > to_u64(WINDOW_SIZE) {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; window_size(size)];
+        self.file.read_at(position, &mut bytes)?;
+        Ok(RecordBatch::parse_without_crc(&bytes).is_ok_and(|batch| batch.is_barrier()))
     }
 }
 

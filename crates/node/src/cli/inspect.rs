@@ -269,6 +269,7 @@ fn log_dir_of(files: &dyn Files, partition: &Path) -> LogDir {
 pub(super) struct PartitionContext {
     pub(super) side_dir: PathBuf,
     pub(super) recovery_point: weir_format::Offset,
+    pub(super) log_start_offset: weir_format::Offset,
     pub(super) is_held: bool,
 }
 
@@ -285,6 +286,8 @@ pub(super) fn partition_context(dir: &Path, log_dir: &Path) -> PartitionContext 
     PartitionContext {
         side_dir: around.partition_side_dir(topic_id, name.as_ref()).unwrap_or_else(nameless),
         recovery_point: LogDir::offset_of(&around.recovery_points, name.as_ref())
+            .unwrap_or(weir_format::Offset::ZERO),
+        log_start_offset: LogDir::offset_of(&around.log_starts, name.as_ref())
             .unwrap_or(weir_format::Offset::ZERO),
         is_held: around.holder.is_some(),
     }

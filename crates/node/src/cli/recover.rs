@@ -180,6 +180,7 @@ struct Partition {
     name: TopicPartition,
     side_dir: PathBuf,
     recovery_point: Offset,
+    log_start_offset: Offset,
     is_held: bool,
 }
 
@@ -220,6 +221,7 @@ impl Partition {
             name,
             side_dir: context.side_dir,
             recovery_point: context.recovery_point,
+            log_start_offset: context.log_start_offset,
             is_held: context.is_held,
             dir: absolute,
         })
@@ -330,6 +332,26 @@ fn plan_text(plan: &CutPlan, partition: &Partition) -> String {
         }
         None => out.push_str("warning: every batch behind the cut is valid: the cut only takes data away\n"),
     }
+    if let Some(barrier) = plan.barrier() {
+        let _infallible = write!(
+            out,
+            "warning: the barrier at offset {barrier} goes: a partition that was failed over is not safe to write to \
+             without it, mirror it again"
+        );
+        let is_kept = plan.invalid.as_ref().is_none_or(|invalid| invalid.next_offset > barrier);
+        let _infallible = match barrier.next().filter(|_| is_kept) {
+            Some(behind) => writeln!(out, "; --accept-cut {behind} keeps it"),
+            None => writeln!(out),
+        };
+    }
+    if plan.log_end_offset < partition.log_start_offset {
+        let _infallible = writeln!(
+            out,
+            "warning: the log starts at offset {}: nothing that can be read is left, and offsets from {} on are given out \
+             again",
+            partition.log_start_offset, plan.log_end_offset
+        );
+    }
     let mut table =
         Table::new(&["SEGMENT", ">FROM BYTE", ">BYTES", ">BATCHES", ">RECORDS", "OFFSETS", "ARCHIVE"]);
     for piece in &plan.pieces {
@@ -404,6 +426,7 @@ fn object(plan: &CutPlan, partition: &Partition, applied: bool, archives: &[Path
         "recordCount": plan.record_count(),
         "counted": plan.is_counted(),
         "offsets": offsets(plan.offsets()),
+        "barrierOffset": plan.barrier().map(Offset::get),
         "pieces": pieces,
         "archives": archives,
     }))

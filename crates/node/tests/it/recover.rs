@@ -180,6 +180,22 @@ fn a_dry_run_says_what_would_go_and_changes_nothing() {
         said.contains("warning: every batch behind the cut is valid: the cut only takes data away\n"),
         "{said}"
     );
+    // What a switch rests on, and what can be read at all.
+    let (_folder, dir) = golden("barrier");
+    let starts = dir.parent().unwrap().join("log-start-offset-checkpoint");
+    fs::write(starts, "0\n1\nbarrier 0 40\n").unwrap();
+    let (_, said, _) = recover(&dir, &["--accept-cut", "31", "--dry-run"]);
+    assert!(
+        said.contains("warning: the barrier at offset 31 goes: ")
+            && said.contains("; --accept-cut 32 keeps it\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("warning: the log starts at offset 40: nothing that can be read is left, "),
+        "{said}"
+    );
+    let (_, said, _) = recover(&dir, &["--accept-cut", "40", "--dry-run"]);
+    assert!(!said.contains("the log starts at") && !said.contains("barrier at offset 31"), "{said}");
 }
 
 #[test]
@@ -236,6 +252,11 @@ fn the_fields_of_a_recovery_are_those_of_the_document() {
         assert_eq!((&object["applied"], &object["logEndOffset"]), (&applied.into(), &56.into()));
         paths(&object, "", &mut found);
     }
+    let (_folder, dir) = golden("barrier");
+    let (_, said, _) = recover(&dir, &["--accept-cut", "31", "--dry-run", "--json"]);
+    let object: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(object["barrierOffset"], 31);
+    paths(&object, "", &mut found);
     assert_eq!(found, documented("Fields of `weir recover --json`"));
 }
 

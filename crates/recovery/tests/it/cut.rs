@@ -217,6 +217,45 @@ fn cuts_at_the_edges_of_segments_and_in_gaps_end_where_the_plan_says() {
 }
 
 #[test]
+fn a_cut_at_a_barrier_says_that_it_goes_and_brings_back_who_was_known_before_it() {
+    let barrier = |base: i64| {
+        let mut batch = weir_format::BatchBuilder::barrier(NOW);
+        weir_format::set_base_offset(&mut batch, offset(base)).unwrap();
+        weir_format::set_leader_epoch(&mut batch, weir_format::LeaderEpoch::ZERO).unwrap();
+        batch.to_vec()
+    };
+    let start = SimDisk::new(1);
+    let batches = vec![
+        placed(produced(5, 0, 2), 0, 0),
+        barrier(2),
+        placed(produced(6, 0, 2), 3, 0),
+        barrier(5),
+        placed(produced(7, 0, 2), 6, 0),
+    ];
+    write_segments(&start, &[batches]);
+    let known = |disk: &SimDisk| -> Vec<i64> {
+        load(disk, &config()).unwrap().0.psm.entries().map(|(id, _)| id.get()).collect()
+    };
+    assert_eq!(known(&start), [7]);
+    for (at, gone, left) in [
+        (6, None, vec![]),
+        (5, Some(5), vec![6]),
+        (3, Some(5), vec![]),
+        (2, Some(2), vec![5]),
+        (0, Some(2), vec![]),
+    ] {
+        let disk = start.fork();
+        let plan = plan(&disk, at).unwrap();
+        assert_eq!((plan.log_end_offset.get(), plan.barrier().map(Offset::get)), (at, gone));
+        cut::apply(&mut disk.io(), &plan, &mut Unwatched).unwrap();
+        assert_eq!(known(&disk), left, "{at}");
+        let file =
+            PartitionFile::decode(&disk.read_file(&Path::new(SIDE_DIR).join("partition")).unwrap()).unwrap();
+        assert!(file.barriers().all(|(barrier, _)| barrier.get() < at), "{at}");
+    }
+}
+
+#[test]
 fn a_directory_that_has_changed_since_the_plan_is_not_cut() {
     let disk = SimDisk::new(1);
     three_segments(&disk);
