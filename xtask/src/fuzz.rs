@@ -50,6 +50,7 @@ fn targets() -> Vec<(&'static str, Oracle)> {
     [
         weir_format::fuzzing::TARGETS,
         weir_log::fuzzing::TARGETS,
+        weir_node::cli::inspect::fuzzing::TARGETS,
         weir_psm::fuzzing::TARGETS,
         weir_recovery::fuzzing::TARGETS,
         weir_segment::fuzzing::TARGETS,

@@ -61,7 +61,7 @@ fn looked(path: &Path, all: bool) -> (Vec<Piece>, String, Value, Outcome) {
     (pieces, printed.swap_remove(0), json, outcomes[0])
 }
 
-fn partition(path: &Path) -> PartitionReport {
+pub(crate) fn partition(path: &Path) -> PartitionReport {
     let (pieces, ..) = looked(path, false);
     pieces
         .into_iter()
@@ -933,6 +933,28 @@ proptest! {
     #[test]
     fn any_bytes_are_a_directory(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
         fuzzing::check_inspect(&bytes);
+    }
+}
+
+/// What once failed under the fuzz target, and what it begins with.
+#[test]
+fn seeds_and_regressions_of_the_fuzz_target_hold() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    for (target, oracle) in fuzzing::TARGETS {
+        let source = fs::read_to_string(folder.join(format!("fuzz_targets/{target}.rs"))).unwrap();
+        assert!(
+            source.contains(&format!("weir_node::cli::inspect::fuzzing::check_{target}(data)")),
+            "{source}"
+        );
+        let mut count = 0;
+        for kind in ["seeds", "regressions"] {
+            let Ok(entries) = fs::read_dir(folder.join(kind).join(target)) else { continue };
+            for entry in entries {
+                oracle(&fs::read(entry.unwrap().path()).unwrap());
+                count += 1;
+            }
+        }
+        assert!(count >= 5, "{target} has {count} seeds");
     }
 }
 
