@@ -14,7 +14,10 @@ usage: cargo xtask <command>
   fuzz --all --seconds N         the same for every target, N seconds each (--jobs N: so many at a time)
   fuzz list                      the targets, one a line
   fuzz --smoke                   every target in process on stable, and a canary that must fail
-  golden DIR                     golden data of a folder, read and compared with what Kafka said of it
+  golden DIR [--make N] [--sweep N] [--seed N]
+                                 golden data of a folder, read and compared with what Kafka said of it; --make first
+                                 lets Apache Kafka 4.4.0's classes make N directories, each damaged another way, --sweep
+                                 N logs, cut at each byte of a batch and with each byte of two headers changed
   seccomp eperm|enosys -- COMMAND...
                                  a command where the kernel refuses io_uring, as containers do
   interop --tier 1               end-to-end tests with Apache Kafka 4.4.0 and its clients, on loopback
@@ -43,9 +46,7 @@ pub(crate) enum Command {
         bless: bool,
     },
     Fuzz(FuzzOptions),
-    Golden {
-        folder: String,
-    },
+    Golden(GoldenOptions),
     Interop(InteropOptions),
     Kill(KillOptions),
     Bench(BenchOptions),
@@ -54,6 +55,17 @@ pub(crate) enum Command {
         refusal: Refusal,
         command: Vec<String>,
     },
+}
+
+/// `golden`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct GoldenOptions {
+    pub(crate) folder: String,
+    /// Lives of a log that are made first, and damaged.
+    pub(crate) make: u64,
+    /// Lives of which one place after the other is damaged.
+    pub(crate) sweep: u64,
+    pub(crate) seed: u64,
 }
 
 /// `fuzz`.
@@ -141,7 +153,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Command, String> {
             Ok(Command::Tidy { bless })
         }
         "fuzz" => fuzz(&mut words).map(Command::Fuzz),
-        "golden" => golden(&mut words),
+        "golden" => golden(&mut words).map(Command::Golden),
         "seccomp" => seccomp(rest),
         "interop" => interop(&mut words).map(Command::Interop),
         "kill" => kill(&mut words).map(Command::Kill),
@@ -181,12 +193,23 @@ fn fuzz(words: &mut Words<'_>) -> Result<FuzzOptions, String> {
     }
 }
 
-fn golden(words: &mut Words<'_>) -> Result<Command, String> {
-    match words.next() {
-        Some(folder) if !folder.starts_with('-') => words.done(Command::Golden { folder: folder.to_owned() }),
-        Some(word) => Err(unknown("golden", word)),
-        None => Err("golden needs a folder that has logs/ or batches/ in it".to_owned()),
+fn golden(words: &mut Words<'_>) -> Result<GoldenOptions, String> {
+    let mut options = GoldenOptions::default();
+    while let Some(word) = words.next() {
+        match word {
+            "--make" => options.make = words.number("--make")?,
+            "--sweep" => options.sweep = words.number("--sweep")?,
+            "--seed" => options.seed = words.number("--seed")?,
+            word if word.starts_with('-') || !options.folder.is_empty() => {
+                return Err(unknown("golden", word));
+            }
+            word => options.folder = word.to_owned(),
+        }
     }
+    if options.folder.is_empty() {
+        return Err("golden needs a folder that has logs/ or batches/ in it".to_owned());
+    }
+    Ok(options)
 }
 
 fn interop(words: &mut Words<'_>) -> Result<InteropOptions, String> {
@@ -336,7 +359,12 @@ mod tests {
             "seccomp enosys -- cargo test -p x",
             &Command::Seccomp { refusal: Refusal::Enosys, command: words("cargo test -p x") },
         );
-        check_parses("golden some/where", &Command::Golden { folder: "some/where".to_owned() });
+        let golden = GoldenOptions { folder: "some/where".to_owned(), ..GoldenOptions::default() };
+        check_parses("golden some/where", &Command::Golden(golden));
+        check_parses(
+            "golden some/where --make 40 --sweep 2 --seed 7",
+            &Command::Golden(GoldenOptions { folder: "some/where".to_owned(), make: 40, sweep: 2, seed: 7 }),
+        );
         check_parses("interop --tier 1", &Command::Interop(InteropOptions::default()));
         check_parses(
             "kill --rounds 7 --backends pwrite --seed 3",

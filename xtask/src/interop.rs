@@ -34,6 +34,7 @@ use report::Report;
 use tools::Tools;
 
 pub(crate) use kafka::command_for_bench as kafka_for_bench;
+pub(crate) use kafka::directories_for_golden;
 pub(crate) use kafka::loader_for_bench as kafka_loader_for_bench;
 pub(crate) use tools::build_weir;
 

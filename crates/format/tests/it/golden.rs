@@ -24,6 +24,9 @@ fn stricter_about_batches(error: &AnyBatchError) -> Option<&'static str> {
             "the batch would end before it starts, and the next offset would go backwards"
         }
         AnyBatchError::Batch(BatchError::NegativeRecordCount { .. }) => "no walk of its records can be right",
+        AnyBatchError::Batch(BatchError::InvalidMagic { .. }) => {
+            "no batch has it; Kafka takes all above 2 for 2"
+        }
         AnyBatchError::Message(MessageError::InvalidOffset { .. }) => "as a batch's offset below 0",
         AnyBatchError::Message(MessageError::UnreadBytes { .. }) => "data that nobody would ever see",
         _ => return None,

@@ -20,7 +20,7 @@ use super::support::*;
 
 /// How a directory is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Form {
+pub(super) enum Form {
     /// As Kafka left it, with its checkpoints and its marker.
     Load,
     /// Batches alone, nothing known.
@@ -28,9 +28,9 @@ enum Form {
 }
 
 impl Form {
-    const ALL: [Form; 2] = [Form::Load, Form::Replay];
+    pub(super) const ALL: [Form; 2] = [Form::Load, Form::Replay];
 
-    fn key(self) -> &'static str {
+    pub(super) fn key(self) -> &'static str {
         match self {
             Form::Load => "load",
             Form::Replay => "replay",
@@ -56,10 +56,10 @@ fn read_json(name: &str, file: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-struct Golden {
-    bench: Bench,
-    expected: Value,
-    form: Form,
+pub(super) struct Golden {
+    pub(super) bench: Bench,
+    pub(super) expected: Value,
+    pub(super) form: Form,
 }
 
 fn golden(name: &str) -> Golden {
@@ -69,11 +69,17 @@ fn golden(name: &str) -> Golden {
 fn golden_as(name: &str, form: Form) -> Golden {
     let mut expected = read_json(name, "expected.json");
     expected["load"]["endOffsetForEpoch"] = read_json(name, "reads.json")["endOffsetForEpoch"].clone();
+    golden_in(&testdata().join(name), expected, form)
+}
+
+/// The directory in this folder, of which Kafka says this.
+pub(super) fn golden_in(folder: &Path, expected: Value, form: Form) -> Golden {
     let mut bench = Bench::new(1);
-    bench.config.segment.index_interval_bytes = 1024;
+    let interval = expected["indexIntervalBytes"].as_u64().unwrap_or(1024);
+    bench.config.segment.index_interval_bytes = u32::try_from(interval).unwrap();
     let partition = expected["partition"].as_str().unwrap();
     bench.dir = format!("/golden/{partition}").into();
-    bench.disk.import(&testdata().join(name).join(partition), &bench.dir).unwrap();
+    bench.disk.import(&folder.join(partition), &bench.dir).unwrap();
     if form == Form::Replay {
         for path in bench.disk.files().iter().filter(|path| is_auxiliary(path)) {
             bench.disk.remove_file(path);
@@ -102,11 +108,11 @@ impl Golden {
         options
     }
 
-    fn try_open(&self) -> Result<Open, LoadError> {
+    pub(super) fn try_open(&self) -> Result<Open, LoadError> {
         self.bench.try_open(self.options())
     }
 
-    fn open(&self) -> Open {
+    pub(super) fn open(&self) -> Open {
         self.try_open().unwrap()
     }
 
@@ -164,7 +170,7 @@ fn producers(open: &Open) -> Vec<Value> {
 }
 
 /// The same with windows of batches as short as those that Kafka has after it loaded a snapshot.
-fn with_windows_of(mut found: Vec<Value>, expected: &Value) -> Value {
+pub(super) fn with_windows_of(mut found: Vec<Value>, expected: &Value) -> Value {
     for (found, expected) in found.iter_mut().zip(expected.as_array().unwrap()) {
         let batches = found["batches"].as_array_mut().unwrap();
         let count = expected["batches"].as_array().unwrap().len();
@@ -246,12 +252,12 @@ fn segments(golden: &Golden, open: Open) -> Value {
             let name = format!("{:020}.{suffix}", base.get());
             files.get(&golden.bench.path(&name)).cloned().unwrap_or_default()
         };
-        let offsets = OffsetIndex::decode(base, &file("index")).unwrap();
-        let offsets: Value =
-            offsets.entries().map(|entry| json!([entry.offset.get(), entry.position])).collect();
-        let times = TimeIndex::decode(base, &file("timeindex")).unwrap();
-        let times: Value =
-            times.entries().map(|entry| json!([entry.timestamp.get(), entry.offset.get()])).collect();
+        let offsets = OffsetIndex::decode(base, &file("index")).map_or(json!("spoilt"), |offsets| {
+            offsets.entries().map(|entry| json!([entry.offset.get(), entry.position])).collect()
+        });
+        let times = TimeIndex::decode(base, &file("timeindex")).map_or(json!("spoilt"), |times| {
+            times.entries().map(|entry| json!([entry.timestamp.get(), entry.offset.get()])).collect()
+        });
         json!({
             "baseOffset": base.get(),
             "size": segment.size,
@@ -264,7 +270,7 @@ fn segments(golden: &Golden, open: Open) -> Value {
 }
 
 /// What weir says where `expected.json` has this field; `None` if nobody compares it.
-fn answer(golden: &Golden, field: &str, expected: &Value) -> Option<Value> {
+pub(super) fn answer(golden: &Golden, field: &str, expected: &Value) -> Option<Value> {
     let mut open = match golden.try_open() {
         Ok(open) => open,
         Err(error) => return Some(json!(error.to_string())),
@@ -435,7 +441,7 @@ fn exception(log: &str, form: Form, field: &str) -> Option<&'static Exception> {
 }
 
 /// A snapshot has one timestamp for a producer and its newest batch.
-fn without_batch_timestamps(field: &str, mut value: Value) -> Value {
+pub(super) fn without_batch_timestamps(field: &str, mut value: Value) -> Value {
     let strip = |producers: &mut Value| {
         for producer in producers.as_array_mut().unwrap() {
             for batch in producer["batches"].as_array_mut().unwrap() {

@@ -10,6 +10,7 @@ mod crash_enumeration;
 mod edges;
 mod epochs;
 mod golden;
+mod golden_folder;
 mod golden_reads;
 mod laws;
 mod retention;

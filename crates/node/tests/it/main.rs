@@ -8,6 +8,7 @@ mod delete_records;
 mod demo;
 mod dump_log;
 mod golden;
+mod golden_folder;
 mod inspect;
 mod lifecycle;
 mod metrics;
