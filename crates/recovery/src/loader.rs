@@ -1,5 +1,6 @@
 //! [`LogLoader`]: from a directory to the parts of a log.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -249,6 +250,8 @@ struct Plan {
     feed_from: Offset,
     psm: ProducerStateManager,
     source: ProducerStateSource,
+    /// Snapshots of ours that the walk comes to.
+    later: VecDeque<ProducerStateManager>,
 }
 
 struct Load<'a> {
@@ -288,6 +291,7 @@ impl<'a> Load<'a> {
             feed_from: Offset::ZERO,
             psm: ProducerStateManager::new(self.config.psm),
             source: ProducerStateSource::Replay { from: first_base, reason },
+            later: VecDeque::new(),
         };
         let file = match &self.known.partition_file {
             None => return Ok(fresh(NoSnapshot::NoPartitionFile)),
@@ -295,7 +299,10 @@ impl<'a> Load<'a> {
             Some(Ok(file)) => file.clone(),
         };
         if mode.everything {
-            return Ok(fresh(NoSnapshot::WalkedAnyway));
+            // Segments before the first may be deleted, and with them batches of which only a snapshot knows.
+            let psm = self.config.psm;
+            let later = snapshots::load_all(self.io, self.dir, &file, first_base, psm)?;
+            return Ok(Plan { later, ..fresh(NoSnapshot::WalkedAnyway) });
         }
         // A snapshot in the middle of a segment that is rebuilt would leave its transaction index half known.
         let limit = match distrusted {
@@ -325,7 +332,7 @@ impl<'a> Load<'a> {
             _ => 0,
         };
         let source = ProducerStateSource::Snapshot { offset: feed_from };
-        Ok(Plan { first_segment, position, feed_from, psm, source })
+        Ok(Plan { first_segment, position, feed_from, psm, source, later: VecDeque::new() })
     }
 
     /// Where the walk over a trusted segment may begin to find all that is at or above `offset`.
@@ -356,7 +363,7 @@ impl<'a> Load<'a> {
             ProducerStateSource::Replay { reason, .. } if *reason != NoSnapshot::WalkedAnyway
         );
         let file = self.known.usable_file().cloned().unwrap_or_default();
-        let mut replay = Replay::new(plan.psm, file, plan.feed_from);
+        let mut replay = Replay::new(plan.psm, file, plan.feed_from).going_on_from(plan.later);
         let mut log_end_offset = bases.first().copied().unwrap_or(Offset::ZERO);
         let mut transaction_indexes = Vec::new();
         self.report.producer_state = plan.source;
@@ -391,6 +398,10 @@ impl<'a> Load<'a> {
                 Compared::Differs(right) => transaction_indexes.push((base, right)),
                 Compared::Unknown => return Ok(Outcome::Again(Mode { everything: true, ..mode })),
             }
+        }
+        replay.reach(log_end_offset, log_end_offset);
+        if let Some(offset) = replay.gone_on_from {
+            self.report.producer_state = ProducerStateSource::Snapshot { offset };
         }
         if replay.snapshot_is_foreign || plan.feed_from > log_end_offset {
             return Ok(Outcome::Again(Mode { everything: true, ..mode }));

@@ -1,6 +1,6 @@
 //! Feeding batches through the one gate, in log order: what every rebuild does, whatever asked for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use weir_format::{LeaderEpoch, Message, Offset, RecordBatch};
@@ -98,6 +98,11 @@ pub(crate) struct Replay {
     pub(crate) checked_bytes: u64,
     /// A batch reaches over `feed_from`: the snapshot does not belong to this log.
     pub(crate) snapshot_is_foreign: bool,
+    /// Our snapshots from where the walk has not come yet, ascending. They know of batches that are deleted, so from there
+    /// on it goes on from them.
+    later: VecDeque<ProducerStateManager>,
+    /// The last of them that it went on from.
+    pub(crate) gone_on_from: Option<Offset>,
 }
 
 impl Replay {
@@ -116,6 +121,29 @@ impl Replay {
             batch_count: 0,
             checked_bytes: 0,
             snapshot_is_foreign: false,
+            later: VecDeque::new(),
+            gone_on_from: None,
+        }
+    }
+
+    /// The same, and where the walk comes to one of `later`, it goes on from there.
+    pub(crate) fn going_on_from(mut self, later: VecDeque<ProducerStateManager>) -> Self {
+        self.later = later;
+        self
+    }
+
+    /// All below `next` was met, and what comes now ends at `end`.
+    pub(crate) fn reach(&mut self, next: Offset, end: Offset) {
+        let is_due = |psm: &ProducerStateManager| psm.map_end_offset() <= next || psm.map_end_offset() < end;
+        while self.later.front().is_some_and(is_due) {
+            let Some(psm) = self.later.pop_front() else { return };
+            let offset = psm.map_end_offset();
+            // Else it lies inside a batch, and belongs to another log.
+            if offset <= next {
+                self.psm = psm;
+                self.psm.on_high_watermark(offset);
+                self.gone_on_from = Some(offset);
+            }
         }
     }
 
@@ -126,6 +154,7 @@ impl Replay {
         self.checked_bytes += u64::try_from(message.size()).unwrap_or(u64::MAX);
         self.witness.observe(None, message.offset(), next_offset);
         self.last_batch = Some(LastBatch::of_message(message));
+        self.reach(message.offset(), next_offset);
         if next_offset > self.feed_from {
             self.psm.update_map_end_offset(next_offset);
             self.psm.on_high_watermark(next_offset);
@@ -135,6 +164,9 @@ impl Replay {
     /// One batch, valid and above all before it.
     pub(crate) fn batch(&mut self, batch: &RecordBatch<'_>) -> Result<(), Invalid> {
         let is_known = batch.base_offset() < self.feed_from;
+        if !is_known {
+            self.reach(batch.base_offset(), batch.next_offset());
+        }
         let checked = match is_known {
             true => None,
             false => match self.psm.check(batch, batch.base_offset(), AppendOrigin::Replication) {

@@ -3,7 +3,7 @@
 //! A snapshot is trusted only if the partition file names its offset and the CRC of its bytes. The order of writing is
 //! therefore: snapshot durable under its name, then the partition file that names it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -178,19 +178,42 @@ pub(crate) fn load_newest(
     config: PsmConfig,
 ) -> Result<Option<ProducerStateManager>, IoError> {
     for (offset, crc) in file.usable_snapshots(first, limit).rev() {
-        let path = file_path(dir, offset, FileKind::Snapshot);
-        let bytes = match durable::read_file(io, &path, SNAPSHOT_LIMIT) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) | Err(IoError::Short { .. }) => continue,
-            Err(error) => return Err(error),
-        };
-        if crc32c(&bytes) != crc {
-            continue;
-        }
-        let mut psm = ProducerStateManager::new(config);
-        if psm.load_snapshot(&bytes, offset).is_ok() {
+        if let Some(psm) = load(io, dir, offset, crc, config)? {
             return Ok(Some(psm));
         }
     }
     Ok(None)
+}
+
+/// Every snapshot from `first` on that weir wrote and that is intact, ascending: there are no more than two.
+pub(crate) fn load_all(
+    io: &mut dyn Io,
+    dir: &Path,
+    file: &PartitionFile,
+    first: Offset,
+    config: PsmConfig,
+) -> Result<VecDeque<ProducerStateManager>, IoError> {
+    let mut found = VecDeque::new();
+    for (offset, crc) in file.usable_snapshots(first, file.checked()) {
+        found.extend(load(io, dir, offset, crc, config)?);
+    }
+    Ok(found)
+}
+
+/// One snapshot, if it is there and intact.
+fn load(
+    io: &mut dyn Io,
+    dir: &Path,
+    offset: Offset,
+    crc: u32,
+    config: PsmConfig,
+) -> Result<Option<ProducerStateManager>, IoError> {
+    let bytes = match durable::read_file(io, &file_path(dir, offset, FileKind::Snapshot), SNAPSHOT_LIMIT) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) | Err(IoError::Short { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut psm = ProducerStateManager::new(config);
+    let is_ours = crc32c(&bytes) == crc && psm.load_snapshot(&bytes, offset).is_ok();
+    Ok(is_ours.then_some(psm))
 }

@@ -985,6 +985,9 @@ impl World {
             now: TimestampMs::new(NOW),
         };
         let half_a_sector = (self.short && self.scattered).then(|| self.log_bytes());
+        let named = self.disk.read_file(&self.side_dir.join("partition"));
+        let named = named.and_then(|bytes| weir_recovery::PartitionFile::decode(&bytes).ok());
+        let named = named.iter().flat_map(|file| file.snapshots()).map(|(at, _)| at.get()).collect();
         let mut io = self.disk.io();
         let (log, report) = match UnifiedLog::open(&mut io, &self.dir, self.config.clone(), options) {
             // Also where it went off with something that the log can do without.
@@ -1009,7 +1012,7 @@ impl World {
         };
         self.count(&report)?;
         self.process = Some(Process { io, log });
-        self.adopt(&report)?;
+        self.adopt(&report, named)?;
         self.check_live()
     }
 
@@ -1102,7 +1105,7 @@ impl World {
     }
 
     /// What is on the disk becomes the history: it must be a prefix of it, with all that was promised.
-    fn adopt(&mut self, report: &RecoveryReport) -> Result<(), Stop> {
+    fn adopt(&mut self, report: &RecoveryReport, named: Vec<i64>) -> Result<(), Stop> {
         self.note_snapshots();
         let log = &self.process()?.log;
         let (first, end) = (first_base(log), log.log_end_offset().get());
@@ -1152,7 +1155,20 @@ impl World {
         let expected_start = self.log_start.max(first).min(end);
         same("log start", &start, &expected_start)?;
         match report.producer_state {
-            ProducerStateSource::Snapshot { offset } => self.adopt_snapshot(offset.get(), offset.get()),
+            ProducerStateSource::Snapshot { offset } => {
+                let before = self.history.knowledge.clone();
+                self.adopt_snapshot(offset.get(), offset.get());
+                // Where all was walked, it began with nobody and went on from each snapshot that it came to.
+                if report.walked_from.map(Offset::get) == Some(first) && self.check_aborted().is_err() {
+                    let named = named.into_iter().filter(|at| *at >= first && *at <= offset.get());
+                    let of = |at: i64| (at, self.snapshots.get(&at).map_or(first, |(_, from)| *from));
+                    let walked: Vec<_> = [(0, first)].into_iter().chain(named.map(of)).collect();
+                    self.history.knowledge = walked;
+                    if self.check_producers().is_err() {
+                        self.history.knowledge = before;
+                    }
+                }
+            }
             _ => {
                 self.history.reloaded_at = 0;
                 self.history.knowledge = vec![(0, first)];
@@ -1259,7 +1275,8 @@ impl World {
         let noted = self.history.assigned.clone();
         let without: Vec<(i32, i64)> = noted.iter().copied().filter(|(_, at)| *at < end).collect();
         let mut choices = vec![noted.clone()];
-        if self.cutting.is_some() {
+        // Where written is durable, a power cut may take what lies below a log start, and with it what was noted there.
+        if self.cutting.is_some() || self.starts.iter().any(|at| *at > end) {
             choices.push(without.clone());
         }
         choices.extend(self.assigning.filter(|(_, at)| *at <= end).map(|new| [&noted[..], &[new]].concat()));
@@ -1326,7 +1343,7 @@ impl World {
         self.check_producers()?;
         self.check_snapshots()?;
         let history = &self.history;
-        let Some(Process { io, log }) = &mut self.process else { return Err(Stop::Off) };
+        let Some(Process { log, .. }) = &self.process else { return Err(Stop::Off) };
         same("log end", &log.log_end_offset().get(), &history.end)?;
         let view = log.view();
         let (start, high_watermark) = (view.log_start_offset.get(), view.high_watermark.get());
@@ -1350,6 +1367,11 @@ impl World {
             .filter(|(at, _)| *at >= history.first_base)
             .collect();
         same("barriers", &barriers, &history.barriers())?;
+        self.check_aborted()
+    }
+
+    fn check_aborted(&mut self) -> Result<(), Stop> {
+        let Some(Process { io, log }) = &mut self.process else { return Err(Stop::Off) };
         let mut aborted = Vec::new();
         for segment in log.segments() {
             let Ok(entries) = log.segment_transactions(io, segment.base_offset) else {
@@ -1363,7 +1385,7 @@ impl World {
                 stable: entry.last_stable_offset.get(),
             }));
         }
-        same("aborted transactions", &aborted, &history.aborted())
+        same("aborted transactions", &aborted, &self.history.aborted())
     }
 
     /// Readers of both kinds get what they must, and so does whoever asks for a timestamp.

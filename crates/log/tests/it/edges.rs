@@ -314,6 +314,50 @@ fn a_snapshot_from_before_the_first_segment_is_not_gone_on_from() {
     }
 }
 
+/// What makes a start walk over every segment does not make it forget whose batches were in those that are deleted: it goes
+/// on from each snapshot that it comes to.
+#[test]
+fn r4_a_walk_over_everything_still_knows_whose_batches_are_deleted() {
+    let bench = Bench::new(1).segment_bytes(700);
+    let mut open = bench.open_unclean();
+    open.produce(data(Some((1, 0, 0)), true, 1, 200)); // 0
+    open.produce(data(Some((2, 0, 0)), false, 1, 300)); // 1
+    for sequence in 0..4 {
+        open.produce(data(Some((4, 0, sequence)), false, 1, 600)); // 2 to 5, a segment each
+    }
+    open.produce(data(Some((3, 0, 0)), true, 1, 10)); // 6
+    open.coordinate(marker(false, 3, 0, 0)); // 7
+    open.sync();
+    open.log.advance_log_start(&mut *open.io, offset(3)).unwrap();
+    assert_eq!(open.log.segments()[0].base_offset, offset(3));
+    let snapshots: Vec<i64> = open.log.partition_file().snapshots().map(|(at, _)| at.get()).collect();
+    assert_eq!(snapshots, [5, 6], "none is at the first segment any more");
+    let (facts, producers) = (open.facts(), open.producers());
+    assert_eq!((producers.producer_count(), &facts.open[..]), (4, &[offset(0)][..]));
+    drop(open);
+    let known = |recovery_point| OpenOptions {
+        recovery_point: offset(recovery_point),
+        log_start_offset: offset(3),
+        ..bench.options()
+    };
+    for (damage, recovery_point) in
+        [("leader-epoch-checkpoint", 8), ("00000000000000000005.txnindex", 8), ("nothing", 0)]
+    {
+        let damaged = bench.fork();
+        if damage.ends_with("txnindex") {
+            damaged.disk.write_file(&damaged.path(damage), &[1; 34]);
+        } else {
+            damaged.disk.remove_file(&damaged.path(damage));
+        }
+        for again in [false, true] {
+            let mut open = damaged.open(known(recovery_point));
+            let what = format!("{damage}, again: {again}");
+            assert_equal_state(&open.producers(), &producers, &what);
+            assert_eq!(open.facts(), facts, "{what}");
+        }
+    }
+}
+
 #[test]
 fn b7_a_snapshot_above_the_checked_offset_is_not_loaded() {
     let bench = Bench::new(1);
