@@ -134,7 +134,8 @@ fn op(world: &World, choices: &mut Choices<'_>) -> Op {
             sequence: i32::try_from(choices.below(3)).unwrap() - 1,
             transactional: choices.coin(),
         },
-        14 | 15 => Op::Again { id, back: choices.below(6) },
+        // The newest is the one that may not be durable yet.
+        14 | 15 => Op::Again { id, back: [0, 0, 0, 0, 1, 2, 4, 5][choices.below(8)] },
         16..=20 => Op::Marker {
             id,
             commit: choices.coin(),

@@ -318,7 +318,9 @@ pub struct World {
     snapshots: BTreeMap<i64, (u32, i64)>,
     /// Those of them that were not looked into yet.
     unread_snapshots: Vec<i64>,
-    /// The last power cut may have kept some sectors of a write and dropped others.
+    /// The next sync, or one after it, fails.
+    sync_fails: bool,
+    /// The last power cut may have kept some sectors of a write and dropped others; so may a failed sync.
     scattered: bool,
     /// Reads and writes may be short.
     short: bool,
@@ -368,6 +370,7 @@ impl World {
             replayed_from: vec![0],
             snapshots: BTreeMap::new(),
             unread_snapshots: Vec::new(),
+            sync_fails: false,
             scattered: false,
             short: machine.short,
             full: false,
@@ -893,7 +896,7 @@ impl World {
     /// The power is cut; what was not synced meets this fate.
     pub fn power_cut(&mut self, policy: CrashPolicy) {
         self.process = None;
-        self.scattered = matches!(policy.data, DataFate::Mixed | DataFate::Cut);
+        self.scattered = self.sync_fails || matches!(policy.data, DataFate::Mixed | DataFate::Cut);
         self.disk.crash(policy);
         self.promised_to_a_kill = self.promised;
         self.killed = false;
@@ -901,7 +904,7 @@ impl World {
 
     /// A disk that failed works again.
     pub fn repair(&mut self) {
-        (self.full, self.faulty) = (false, false);
+        (self.full, self.faulty, self.sync_fails) = (false, false, false);
         self.disk.full_after(None);
         self.disk.fail_sync(u64::MAX);
         self.disk.fail_write(u64::MAX);
@@ -921,7 +924,7 @@ impl World {
 
     /// A sync fails, from now on the `nth`.
     pub fn fail_sync(&mut self, nth: u64) {
-        self.faulty = true;
+        (self.faulty, self.sync_fails) = (true, true);
         self.disk.fail_sync(nth);
     }
 
@@ -1118,7 +1121,7 @@ impl World {
         {
             let of_before = self.epoch_events();
             self.started_over(first);
-            self.adopt_epochs(&epochs, &of_before, start)?;
+            self.adopt_epochs(&epochs, &of_before, start, report)?;
             return self.adopt_promise(end);
         }
         let before = self.history.first_base;
@@ -1150,7 +1153,7 @@ impl World {
         self.history.end = end;
         self.history.batches.retain(|batch| batch.next() <= end);
         self.history.knowledge.retain(|(at, _)| *at <= end);
-        self.adopt_epochs(&epochs, &of_before, start)?;
+        self.adopt_epochs(&epochs, &of_before, start, report)?;
         self.cutting = None;
         let expected_start = self.log_start.max(first).min(end);
         same("log start", &start, &expected_start)?;
@@ -1269,6 +1272,7 @@ impl World {
         found: &[(i32, i64)],
         of_before: &[(i32, i64)],
         start: i64,
+        report: &RecoveryReport,
     ) -> Result<(), Stop> {
         let end = self.history.end;
         self.history.assigned.retain(|(_, at)| *at <= end);
@@ -1278,6 +1282,18 @@ impl World {
         // Where written is durable, a power cut may take what lies below a log start, and with it what was noted there.
         if self.cutting.is_some() || self.starts.iter().any(|at| *at > end) {
             choices.push(without.clone());
+        }
+        // Rebuilt from the batches, an epoch that began in a gap begins anywhere in it: at its first batch, or where the
+        // log had once started.
+        if report.rebuilt.contains(&Rebuilt::LeaderEpochs) {
+            let in_gap = |from: i64, to: i64| {
+                from < to && self.history.batches.iter().all(|batch| batch.next() <= from || batch.base >= to)
+            };
+            let moved = |(epoch, at): (i32, i64)| {
+                let now = found.iter().find(|entry| entry.0 == epoch && in_gap(at, entry.1));
+                (epoch, now.map_or(at, |now| now.1))
+            };
+            choices.push(noted.iter().copied().map(moved).collect());
         }
         choices.extend(self.assigning.filter(|(_, at)| *at <= end).map(|new| [&noted[..], &[new]].concat()));
         // Where the log start that the epochs were clipped to is forgotten, the batches say where each began.

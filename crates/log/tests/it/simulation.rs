@@ -632,7 +632,7 @@ fn caught(mutant: Mutant, seeds: u64) -> String {
 
 #[test]
 fn a_duplicate_that_is_acknowledged_before_its_original_is_durable_is_caught() {
-    let said = caught(Mutant::AcknowledgesDuplicatesAtOnce, 200);
+    let said = caught(Mutant::AcknowledgesDuplicatesAtOnce, 500);
     assert!(said.contains("durable") || said.contains("acknowledged"), "{said}");
     // And by the enumeration, where the duplicate comes right behind its original.
     let found = enumerate(&WORKLOADS[0], &machines()[0], Mutant::AcknowledgesDuplicatesAtOnce, 3);
