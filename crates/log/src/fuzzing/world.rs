@@ -1283,18 +1283,6 @@ impl World {
         if self.cutting.is_some() || self.starts.iter().any(|at| *at > end) {
             choices.push(without.clone());
         }
-        // Rebuilt from the batches, an epoch that began in a gap begins anywhere in it: at its first batch, or where the
-        // log had once started.
-        if report.rebuilt.contains(&Rebuilt::LeaderEpochs) {
-            let in_gap = |from: i64, to: i64| {
-                from < to && self.history.batches.iter().all(|batch| batch.next() <= from || batch.base >= to)
-            };
-            let moved = |(epoch, at): (i32, i64)| {
-                let now = found.iter().find(|entry| entry.0 == epoch && in_gap(at, entry.1));
-                (epoch, now.map_or(at, |now| now.1))
-            };
-            choices.push(noted.iter().copied().map(moved).collect());
-        }
         choices.extend(self.assigning.filter(|(_, at)| *at <= end).map(|new| [&noted[..], &[new]].concat()));
         // Where the log start that the epochs were clipped to is forgotten, the batches say where each began.
         if self.starts.iter().any(|at| *at > start) {
@@ -1310,6 +1298,27 @@ impl World {
             self.history.epochs_from = end;
             choices.push(Vec::new());
             choices.extend(of_before.iter().map(|(epoch, _)| vec![(*epoch, start)]));
+        }
+        // Rebuilt from the batches, an epoch that began in a gap begins anywhere in it: at its first batch, or where the
+        // log had once started.
+        if report.rebuilt.contains(&Rebuilt::LeaderEpochs) {
+            let in_gap = |from: i64, to: i64| {
+                from < to && self.history.batches.iter().all(|batch| batch.next() <= from || batch.base >= to)
+            };
+            let moved = |(epoch, at): (i32, i64)| {
+                let now = found.iter().find(|entry| entry.0 == epoch && in_gap(at, entry.1));
+                (epoch, now.map_or(at, |now| now.1))
+            };
+            let all: Vec<Vec<(i32, i64)>> = choices
+                .iter()
+                .map(|choice| {
+                    // One that gave way at its offset does not come back when the next one moves.
+                    let gave_way =
+                        |one: &(i32, i64)| choice.iter().any(|other| other.1 == one.1 && other.0 > one.0);
+                    choice.iter().copied().filter(|one| !gave_way(one)).map(moved).collect()
+                })
+                .collect();
+            choices.extend(all);
         }
         self.assigning = None;
         let right = self.history.epochs(start);
