@@ -366,6 +366,7 @@ impl<'a> Load<'a> {
         let mut replay = Replay::new(plan.psm, file, plan.feed_from).going_on_from(plan.later);
         let mut log_end_offset = bases.first().copied().unwrap_or(Offset::ZERO);
         let mut transaction_indexes = Vec::new();
+        let mut misnoted = false;
         self.report.producer_state = plan.source;
         self.report.segment_count = bases.len();
         self.report.log_bytes = 0;
@@ -395,6 +396,7 @@ impl<'a> Load<'a> {
             log_end_offset = end;
             match self.compare_transactions(&part, &replay)? {
                 Compared::Same => {}
+                Compared::Misnoted => misnoted = true,
                 Compared::Differs(right) => transaction_indexes.push((base, right)),
                 Compared::Unknown => return Ok(Outcome::Again(Mode { everything: true, ..mode })),
             }
@@ -418,7 +420,7 @@ impl<'a> Load<'a> {
                 log_end_offset,
                 transaction_indexes,
                 replayed_for_want_of_ours,
-                distrusted_notes: mode.everything,
+                distrusted_notes: mode.everything || misnoted,
             }))),
         }
     }
@@ -635,7 +637,13 @@ impl<'a> Load<'a> {
         for entry in on_disk.iter().flat_map(|index| index.entries()).filter(below).chain(&replay.aborted) {
             right.append(*entry);
         }
-        Ok(if on_disk.as_ref() == Some(&right) { Compared::Same } else { Compared::Differs(right) })
+        if on_disk.as_ref() != Some(&right) {
+            return Ok(Compared::Differs(right));
+        }
+        // A crash may have come between the index and its note.
+        let indexed = replay.file.indexed();
+        let is_noted = part.base >= indexed || replay.file.knows_transactions(part.base, &right, indexed);
+        Ok(if is_noted { Compared::Same } else { Compared::Misnoted })
     }
 
     /// The leader epochs, and whether they differ from the checkpoint; `None` if only a walk over everything can tell.
@@ -873,6 +881,8 @@ impl<'a> Load<'a> {
 /// A transaction index on disk, compared with what a walk found.
 enum Compared {
     Same,
+    /// It is right, and the partition file says that it is another one.
+    Misnoted,
     Differs(TransactionIndex),
     /// It is spoilt, and the walk did not see all that belongs into it.
     Unknown,
