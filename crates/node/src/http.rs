@@ -3,12 +3,20 @@
 //! It listens from the first moment of a start, so that somebody sees how far that is. One request a connection, a few
 //! connections at once, a few seconds each: whoever can reach it can keep others from watching, and the node from nothing.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -25,8 +33,7 @@ const MAX_HEAD: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long accepting rests when the system has no descriptor left.
 const ACCEPT_REST: Duration = Duration::from_millis(500);
-/// Prometheus' name of its text format.
-const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 #[derive(Debug)]
@@ -100,55 +107,45 @@ async fn accept(listener: TcpListener, watched: Arc<Watched>) {
     }
 }
 
-async fn answer(mut stream: TcpStream, watched: &Watched) -> std::io::Result<()> {
-    let mut head = Vec::new();
-    let is_whole = |head: &[u8]| head.windows(4).any(|end| end == b"\r\n\r\n");
-    while !is_whole(&head) {
-        let left = MAX_HEAD.saturating_sub(head.len());
-        if left == 0 || (&mut stream).take(left as u64).read_buf(&mut head).await? == 0 {
-            return Ok(());
-        }
-    }
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line);
-    let mut words = line.split(' ');
-    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let (status, kind, body) = match method {
-        "GET" | "HEAD" => watched.say(target.split('?').next().unwrap_or_default()),
-        _ => ("405 Method Not Allowed", TEXT, "only GET and HEAD are answered\n".to_owned()),
-    };
-    let size = body.len();
-    let mut response = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
-    );
-    if method != "HEAD" {
-        response.push_str(&body);
-    }
-    stream.write_all(response.as_bytes()).await?;
-    stream.shutdown().await
+async fn answer(stream: TcpStream, watched: &Watched) -> Result<(), hyper::Error> {
+    let service =
+        service_fn(async |request: Request<Incoming>| Ok::<_, Infallible>(watched.answer(&request)));
+    let mut connection = http1::Builder::new();
+    connection.keep_alive(false).max_buf_size(MAX_HEAD);
+    connection.serve_connection(TokioIo::new(stream), service).await
 }
 
 impl Watched {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let (status, kind, body) = match *request.method() {
+            Method::GET | Method::HEAD => self.say(request.uri().path()),
+            _ => (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD are answered\n".to_owned()),
+        };
+        let mut response = Response::new(Full::from(body));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
+    }
+
     /// Status, type and body of the answer.
-    fn say(&self, path: &str) -> (&'static str, &'static str, String) {
-        const OK: &str = "200 OK";
+    fn say(&self, path: &str) -> (StatusCode, &'static str, String) {
         let is_ready = self.is_ready.load(Ordering::Acquire);
         let node = self.node.get();
         match path {
             "/metrics" => {
                 let node = node.map(|node| &**node);
-                (OK, METRICS, metrics::render(&self.starting.progress(), node, is_ready))
+                (StatusCode::OK, METRICS, metrics::render(&self.starting.progress(), node, is_ready))
             }
-            "/health" => (OK, TEXT, "ok\n".to_owned()),
-            "/ready" if is_ready => (OK, TEXT, "ready\n".to_owned()),
+            "/health" => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+            "/ready" if is_ready => (StatusCode::OK, TEXT, "ready\n".to_owned()),
             "/ready" => {
                 let said = match node {
                     Some(_) => "stopping\n".to_owned(),
                     None => format!("loading: {}\n", self.starting.progress()),
                 };
-                ("503 Service Unavailable", TEXT, said)
+                (StatusCode::SERVICE_UNAVAILABLE, TEXT, said)
             }
-            _ => ("404 Not Found", TEXT, "there are /metrics, /ready and /health\n".to_owned()),
+            _ => (StatusCode::NOT_FOUND, TEXT, "there are /metrics, /ready and /health\n".to_owned()),
         }
     }
 }

