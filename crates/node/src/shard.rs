@@ -250,7 +250,9 @@ pub(crate) struct Closers {
 }
 
 type IoJob = Box<dyn FnOnce(&mut dyn Io) + Send>;
-type LogJob = Box<dyn FnOnce(Result<(&mut UnifiedLog, &mut dyn Io), PartitionError>) + Send>;
+/// What it gives back sends the answer, once the partition's view is the one that goes with it.
+type LogJob =
+    Box<dyn FnOnce(Result<(&mut UnifiedLog, &mut dyn Io), PartitionError>) -> Box<dyn FnOnce()> + Send>;
 
 struct PendingAppend {
     records: BytesMut,

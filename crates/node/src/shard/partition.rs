@@ -279,7 +279,10 @@ impl PartitionHandle {
             id,
             may,
             job: Box::new(move |log| {
-                let _ = reply.send(log.map(|(log, io)| job(log, io)));
+                let done = log.map(|(log, io)| job(log, io));
+                Box::new(move || {
+                    let _ = reply.send(done);
+                })
             }),
         })
         .await?

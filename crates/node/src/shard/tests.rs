@@ -521,6 +521,20 @@ async fn what_was_cut_away_is_not_acknowledged_however_far_the_log_grows() {
     }
 }
 
+#[tokio::test]
+async fn whoever_is_told_of_a_change_sees_it() {
+    let disk = disk(28);
+    let shards = shards(&disk);
+    let handle = open(&shards, spec(1)).await;
+    for start in 1..=200 {
+        let start = Offset::new(start).unwrap();
+        handle.run(move |log, io| log.truncate_fully_and_start_at(io, start)).await.unwrap().unwrap();
+        let view = handle.view().unwrap();
+        assert_eq!((view.log_start_offset, view.high_watermark), (start, start));
+    }
+    assert!(shards.stop().await[0].clean);
+}
+
 /// TRUNC-7: it was asked for while the mirror owned the partition, and comes when that is over.
 #[tokio::test]
 async fn what_a_mirror_asked_for_before_a_stop_cuts_nothing_behind_it() {

@@ -629,23 +629,25 @@ impl Shard {
             Request::Run { id, may, job } => {
                 self.reopen_if_due(id);
                 let slot = self.slots.get_mut(&id);
-                match slot.map(|slot| (&slot.leadership.read_only, &mut slot.state)) {
+                let answer = match slot.map(|slot| (&slot.leadership.read_only, &mut slot.state)) {
                     Some((Some(read_only), _)) if may == Run::ClientChange => {
-                        job(Err(PartitionError::ReadOnly { read_only: read_only.clone() }));
+                        job(Err(PartitionError::ReadOnly { read_only: read_only.clone() }))
                     }
                     Some((None, SlotState::Open(_))) if may == Run::MirrorChange => {
-                        job(Err(PartitionError::NotMirrored));
+                        job(Err(PartitionError::NotMirrored))
                     }
                     Some((_, SlotState::Open(log))) => job(Ok((log, &mut *self.io))),
                     Some((_, SlotState::Failed { log, .. })) if may == Run::Look => {
-                        job(Ok((log, &mut *self.io)));
+                        job(Ok((log, &mut *self.io)))
                     }
                     Some((_, SlotState::Failed { reason, .. } | SlotState::Offline { reason })) => {
-                        job(Err(PartitionError::Offline { reason: Arc::clone(reason) }));
+                        job(Err(PartitionError::Offline { reason: Arc::clone(reason) }))
                     }
                     None => job(Err(PartitionError::ShutDown)),
-                }
+                };
                 self.settle(id);
+                // Whoever has the answer sees the view that goes with it.
+                answer();
             }
             Request::Sync { id, reply } => self.sync(id, reply),
             Request::Lead { id, leadership, refuse, reply } => {
