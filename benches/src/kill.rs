@@ -56,7 +56,8 @@ impl Place {
 pub fn config() -> LogConfig {
     LogConfig {
         segment: SegmentConfig {
-            segment_bytes: 1 << 20,
+            // The largest batch has room in one.
+            segment_bytes: 3 << 19,
             index_interval_bytes: 4096,
             ..SegmentConfig::default()
         },
