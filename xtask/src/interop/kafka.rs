@@ -136,7 +136,7 @@ fn base64(bytes: &[u8]) -> String {
 /// # Errors
 /// If Kafka cannot be fetched or formatted.
 pub(crate) fn command_for_bench(folder: &Path) -> Result<(Command, u16)> {
-    let tools = Tools::prepare(folder)?;
+    let tools = Tools::prepare_java(folder)?;
     let (port, config) = format(&tools, &folder.join("kafka"))?;
     let mut command = tools.plain_java("kafka.Kafka", 1024);
     command.arg(config);
@@ -167,7 +167,7 @@ pub(crate) fn directories_for_golden(folder: &Path) -> Result<Command> {
 /// # Errors
 /// If Kafka cannot be fetched or the program not be compiled.
 pub(crate) fn loader_for_bench(folder: &Path) -> Result<Command> {
-    let tools = Tools::prepare(folder)?;
+    let tools = Tools::prepare_java(folder)?;
     let plain = tools.plain_java("RecoverLog", 1024);
     let mut command = Command::new(plain.get_program());
     command.args(BROKER_FLAGS).args(plain.get_args());
